@@ -1,0 +1,47 @@
+"""Parameter counts and the paper's FLOP proxy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from scse.config import ModelConfig
+from scse.model import LoopedLM, trainable_parameters
+from scse.recurrence import FAMILIES
+
+
+@dataclass(frozen=True)
+class ParameterCounts:
+    """`active`: trainable parameters of our model. `paper`: as the paper counts, unused matrices included."""
+
+    active: int
+    paper: int
+
+
+@dataclass(frozen=True)
+class FlopProxy:
+    """Dominant matrix products per token: the block alone, and with the vocabulary head."""
+
+    body: int
+    body_head: int
+
+
+def skeleton(config: ModelConfig) -> LoopedLM:
+    """The model without storage, for counting."""
+    with torch.device("meta"):
+        return LoopedLM(config)
+
+
+def count_parameters(config: ModelConfig) -> ParameterCounts:
+    active = trainable_parameters(skeleton(config))
+    extra = FAMILIES.find(config.family).paper_extra_matrices * config.shape.width**2
+    return ParameterCounts(active=active, paper=active + extra)
+
+
+def flop_proxy(config: ModelConfig, loops: int) -> FlopProxy:
+    """N_body(T)·(8d² + 6d·d_ff + 4Ld), and that plus 2d|V|; attention counted dense, as in the paper."""
+    shape = config.shape
+    per_body = 8 * shape.width**2 + 6 * shape.width * shape.ff_width + 4 * shape.context * shape.width
+    body = skeleton(config).recurrence.body_applications(loops) * per_body
+    return FlopProxy(body=body, body_head=body + 2 * shape.width * shape.vocabulary)

@@ -1,0 +1,64 @@
+"""The command line. Each command lives in its own module, imported only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from scse.cli.common import Parser
+from scse.errors import UserError, unknown_name
+
+# name -> what `scse --help` says; the module is scse.cli.<name>
+COMMANDS = {
+    "families": "every recurrence family: name, equation, options",
+    "params": "parameter counts, ours and as the paper counts",
+    "flops": "the paper's FLOP proxies per token",
+}
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    lines = "\n".join(f"  {name:<{width}}  {line}" for name, line in COMMANDS.items())
+    return (
+        "usage: scse COMMAND [options]\n\nLooped Transformer language models: one block, applied T times.\n\n"
+        f"commands:\n{lines}\n\n'scse COMMAND --help' explains a command; 'scse --version' prints the version.\n"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; the exit code is 0, 1 for a failed run, 2 for a user's mistake (one line on stderr)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return dispatch(arguments)
+    except UserError as error:
+        print(f"scse: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        # The reader of our output went away (`scse … | head`): point stdout elsewhere so that exit stays quiet.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("scse: interrupted", file=sys.stderr)
+        return 130
+
+
+def dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage(), end="")
+        return 0
+    name, *rest = arguments
+    if name == "--version":
+        from importlib.metadata import version
+
+        print(f"scse {version('scse')}")
+        return 0
+    if name not in COMMANDS:
+        raise unknown_name("command", name, COMMANDS, hint="'scse --help' lists all")
+    module = importlib.import_module(f"scse.cli.{name}")
+    parser = Parser(prog=f"scse {name}", description=module.__doc__)
+    module.add_arguments(parser)
+    code = module.run(parser.parse(rest))
+    sys.stdout.flush()
+    return int(code or 0)

@@ -1,0 +1,86 @@
+"""What the commands share: a parser whose errors are one line, and printing rows as a table or JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from scse.errors import UserError, unknown_name
+
+Arguments = argparse.Namespace
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises `UserError` instead of printing its usage."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message} ('{self.prog} --help' explains the options)")
+
+    def parse(self, arguments: Sequence[str]) -> Arguments:
+        known, unknown = self.parse_known_args(arguments)
+        if unknown:
+            valid = [name for name in self._option_string_actions if name.startswith("--")]
+            name = unknown[0].split("=")[0]
+            raise unknown_name("argument", name, valid, hint=f"'{self.prog} --help' explains the options")
+        return known
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON on stdout")
+
+
+def add_family(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    parser.add_argument("--family", default=default, metavar="F", help="a name of 'scse families'")
+
+
+def add_scale(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    parser.add_argument("--scale", default=default, metavar="S", help="mini, 22m, 50m, 96m, 137m, 4x320 or 6x288")
+
+
+def positive_ints(text: str) -> list[int]:
+    """'4,8,48' -> [4, 8, 48]"""
+    try:
+        values = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected whole numbers separated by commas, got '{text}'") from None
+    if min(values) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {min(values)}")
+    return values
+
+
+def print_json(data: object) -> None:
+    print(json.dumps(data, ensure_ascii=False))
+
+
+def print_rows(rows: Sequence[Mapping[str, object]], as_json: bool, title: str = "") -> None:
+    """Rows with the same keys, as a JSON array or as a table for people."""
+    if as_json:
+        print_json(list(rows))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left", header_style="bold")
+    for key in rows[0]:
+        numeric = all(isinstance(row[key], int | float) for row in rows)
+        table.add_column(key, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(render(value) for value in row.values()))
+    # Without a terminal there is no width to fit: never fold a table that goes to a file or a pipe.
+    Console(width=None if sys.stdout.isatty() else 240).print(table, markup=False)
+
+
+def render(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)

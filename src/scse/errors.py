@@ -1,0 +1,32 @@
+"""Mistakes of the user: one line that says what to do. The command line turns them into exit code 2."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Something the caller can mend; the message is one line and names the remedy."""
+
+
+def unknown_name(kind: str, name: object, valid: Iterable[str], hint: str = "") -> UserError:
+    """An error for a misspelt name, with the nearest valid ones.
+
+    >>> str(unknown_name("scale", "22M", ["22m", "50m"]))
+    "unknown scale '22M'; did you mean '22m'? (valid: 22m, 50m)"
+    """
+    names = list(valid)
+    folded = {candidate.lower(): candidate for candidate in names}
+    close = difflib.get_close_matches(str(name).lower(), folded, n=1, cutoff=0.5)
+    nearest = f"; did you mean '{folded[close[0]]}'?" if close else ""
+    tail = hint or f"valid: {', '.join(names)}"
+    return UserError(f"unknown {kind} '{name}'{nearest} ({tail})")
+
+
+def checked_choice(kind: str, name: str, valid: Iterable[str], hint: str = "") -> str:
+    """Return `name` if it is valid, otherwise raise the error of `unknown_name`."""
+    names = list(valid)
+    if name not in names:
+        raise unknown_name(kind, name, names, hint)
+    return name

@@ -1,0 +1,137 @@
+"""The one model and the one unroll loop.
+
+Shapes: B batch, L positions, d width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from scse.config import ModelConfig, Shape, scale
+from scse.errors import UserError
+from scse.nn import RMSNorm
+from scse.recurrence import FAMILIES, Frame, Recurrence
+
+
+@dataclass(frozen=True)
+class State:
+    """The state after `t` loops: native coordinates `z` in the frame of its input."""
+
+    t: int
+    z: Tensor
+    frame: Frame
+    recurrence: Recurrence
+
+    @property
+    def hidden(self) -> Tensor:
+        """h_t, what the readout takes."""
+        return self.recurrence.hidden(self.z, self.frame)
+
+    @property
+    def deviation(self) -> Tensor:
+        """Δ_t = h_t − h*"""
+        return self.recurrence.coordinates.deviation(self.z, self.frame)
+
+
+def unroll(recurrence: Recurrence, frame: Frame, start: Tensor | None = None) -> Iterator[State]:
+    """The states after 0, 1, 2, … loops, without end: whoever consumes them decides how deep to go.
+
+    This is the only loop over depth there is. Nothing of a state is kept here, so what a consumer drops is freed.
+    """
+    z = frame.start if start is None else start
+    t = 0
+    while True:
+        yield State(t, z, frame, recurrence)
+        z = recurrence.step(t, z, frame)
+        t += 1
+
+
+class LoopedLM(nn.Module):
+    """logits = E · RMSNorm(h_T), with e = P(x) token + position embedding, h_T the state after T loops.
+
+    The head is the token embedding E itself. Weights are drawn from `seed`, matrices from N(0, init_std).
+    """
+
+    def __init__(self, config: ModelConfig, seed: int = 0) -> None:
+        super().__init__()
+        self.config = config
+        shape = config.shape
+        self.tokens = nn.Embedding(shape.vocabulary, shape.width)
+        self.positions = nn.Embedding(shape.context, shape.width)
+        self.dropout = nn.Dropout(shape.dropout)
+        self.recurrence = FAMILIES.build(config)
+        self.final_norm = RMSNorm(shape.width, shape.norm_eps)
+        self.init_weights(seed)
+
+    @torch.no_grad()
+    def init_weights(self, seed: int) -> None:
+        """Draw every matrix in the order of the modules, independently of torch's global random state."""
+        generator = torch.Generator().manual_seed(seed)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding) and not module.weight.is_meta:
+                drawn = torch.empty(module.weight.shape).normal_(0.0, self.config.shape.init_std, generator=generator)
+                module.weight.copy_(drawn)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                module.bias.zero_()
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """e = P(x) [B, L, d]"""
+        self._check_ids(ids)
+        positions = torch.arange(ids.shape[1], device=ids.device)
+        e: Tensor = self.dropout(self.tokens(ids) + self.positions(positions))
+        return e
+
+    def unroll(self, ids: Tensor) -> Iterator[State]:
+        """The states of an input after 0, 1, 2, … loops; take as many as you need."""
+        return unroll(self.recurrence, self.recurrence.begin(self.embed(ids)))
+
+    def hidden(self, ids: Tensor, loops: int) -> Tensor:
+        """h_T after `loops` loops [B, L, d]"""
+        if loops < 1:
+            raise UserError(f"loops must be at least 1, got {loops}")
+        return next(islice(self.unroll(ids), loops, None)).hidden
+
+    def readout(self, hidden: Tensor) -> Tensor:
+        """C(RMSNorm(h)) [..., V]"""
+        return F.linear(self.final_norm(hidden), self.tokens.weight)
+
+    def forward(self, ids: Tensor, loops: int) -> Tensor:
+        """Next-token logits [B, L, V] after `loops` loops."""
+        return self.readout(self.hidden(ids, loops))
+
+    def _check_ids(self, ids: Tensor) -> None:
+        shape = self.config.shape
+        if ids.dim() != 2 or 0 in ids.shape:
+            raise UserError(f"token ids must have the shape [batch, positions], got {list(ids.shape)}")
+        if ids.shape[1] > shape.context:
+            raise UserError(
+                f"{ids.shape[1]} tokens are more than the model's {shape.context} positions; "
+                f"cut the input to its last {shape.context} tokens or train with a longer context"
+            )
+        low, high = int(ids.min()), int(ids.max())
+        if low < 0 or high >= shape.vocabulary:
+            raise UserError(
+                f"token id {low if low < 0 else high} is outside the vocabulary of {shape.vocabulary}; "
+                "encode the text with the tokenizer this model was trained with"
+            )
+
+
+def model_config(
+    family: str,
+    shape: str | Shape = "22m",
+    options: Mapping[str, object] | None = None,
+) -> ModelConfig:
+    """The resolved configuration of a family at a scale, for example `model_config("tuned-adapter", "22m")`."""
+    row = FAMILIES.find(family)
+    resolved = scale(shape) if isinstance(shape, str) else shape
+    return ModelConfig(family=row.name, shape=resolved, options=row.resolve(options or {}))
+
+
+def trainable_parameters(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)

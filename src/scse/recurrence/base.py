@@ -1,0 +1,68 @@
+"""A recurrence: how the state moves from one loop to the next, composed from small units.
+
+Shapes: B batch, L positions, d width. `t` counts the steps already taken, from 0.
+
+A recurrence steps in its *native* coordinates z and states its anchor there. For deviation-native families the
+anchor is the literal zero tensor, so "exactly zero" can be tested bit for bit, and nothing adds and subtracts the
+anchor inside the loop. All diagnostics are written against `deviation_map` alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from scse.errors import UserError
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What one input fixes for its whole unroll, computed once before the loop.
+
+    `embedding`, `hidden_anchor` are in hidden coordinates; `start`, `anchor` in native ones. `drive` is what the
+    drive unit prepared from the input. Families without an anchor hold None.
+    """
+
+    embedding: Tensor
+    hidden_anchor: Tensor | None
+    start: Tensor
+    anchor: Tensor | None
+    drive: Tensor | None
+
+
+class Unit(nn.Module):
+    """A part of a recurrence. Units that look at `t` say so: their sequences must move in step."""
+
+    step_dependent: ClassVar[bool] = False
+
+
+class Coordinates(Unit, ABC):
+    """How native states z, hidden states h and deviations Δ = h − h* relate."""
+
+    anchor_is_zero: ClassVar[bool] = False
+
+    @abstractmethod
+    def enter(self, h: Tensor, hidden_anchor: Tensor | None) -> Tensor:
+        """h -> z"""
+
+    @abstractmethod
+    def native_anchor(self, hidden_anchor: Tensor | None) -> Tensor | None:
+        """h* -> the anchor in native coordinates"""
+
+    @abstractmethod
+    def deviation(self, z: Tensor, frame: Frame) -> Tensor:
+        """z -> Δ"""
+
+    @abstractmethod
+    def hidden(self, z: Tensor, frame: Frame) -> Tensor:
+        """z -> h"""
+
+
+def anchor_of(anchor: Tensor | None) -> Tensor:
+    """The anchor, or the error that says this family has none."""
+    if anchor is None:
+        raise UserError("this family has no anchor, so deviations from it do not exist (unshared layers)")
+    return anchor

@@ -1,0 +1,119 @@
+"""How much of an update is taken (gain, mask), how much state is kept (leak), and what follows (reset)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from scse.config import Shape
+from scse.errors import UserError
+from scse.nn import rms_normalise
+from scse.recurrence.base import Coordinates, Frame, Unit
+
+
+class FixedScale(Unit):
+    """q = s·u"""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, z: Tensor, u: Tensor) -> Tensor:
+        return self.scale * u
+
+
+class ScalarGate(Unit):
+    """q = g·u with one learned scalar g"""
+
+    def __init__(self, start: float) -> None:
+        super().__init__()
+        self.gate = nn.Parameter(torch.tensor(float(start)))
+
+    def forward(self, z: Tensor, u: Tensor) -> Tensor:
+        return self.gate * u
+
+
+class ChannelGate(Unit):
+    """q = σ(W_g n(z) + b_g) ⊙ u"""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.eps = shape.norm_eps
+        self.proj = nn.Linear(shape.width, shape.width, bias=True)
+
+    def forward(self, z: Tensor, u: Tensor) -> Tensor:
+        return torch.sigmoid(self.proj(rms_normalise(z, self.eps))) * u
+
+
+class NoMask(Unit):
+    """The increment as it is."""
+
+    zeroes_at_anchor: ClassVar[bool] = False
+
+    def forward(self, coordinates: Coordinates, z: Tensor, frame: Frame, q: Tensor) -> Tensor:
+        return q
+
+
+class ZeroDeviationMask(NoMask):
+    """q̄ = 1{‖Δ‖_F² > ε}·q, per example, over the whole sequence."""
+
+    zeroes_at_anchor = True
+
+    def __init__(self, threshold: float) -> None:
+        super().__init__()
+        if threshold < 0:
+            raise UserError(f"mask_threshold must not be negative, got {threshold}; mask=false switches it off")
+        self.threshold = threshold
+
+    def forward(self, coordinates: Coordinates, z: Tensor, frame: Frame, q: Tensor) -> Tensor:
+        energy = coordinates.deviation(z, frame).pow(2).sum(dim=(1, 2), keepdim=True)
+        return torch.where(energy > self.threshold, q, torch.zeros_like(q))
+
+
+def make_mask(on: bool, threshold: float) -> NoMask:
+    return ZeroDeviationMask(threshold) if on else NoMask()
+
+
+class Keep(Unit):
+    """The state as it is."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        return z
+
+
+class Leak(Keep):
+    """(1 − λ)·z"""
+
+    def __init__(self, leak: float) -> None:
+        super().__init__()
+        if not 0 <= leak <= 1:
+            raise UserError(f"leak must be between 0 and 1, got {leak}")
+        self.leak = leak
+
+    def forward(self, z: Tensor) -> Tensor:
+        return (1.0 - self.leak) * z
+
+
+class NoReset(Unit):
+    """The new state as it is."""
+
+    def forward(self, t: int, z: Tensor) -> Tensor:
+        return z
+
+
+class PeriodicReset(NoReset):
+    """z ← n(z) after every p-th step"""
+
+    step_dependent = True
+
+    def __init__(self, shape: Shape, period: int) -> None:
+        super().__init__()
+        if period < 1:
+            raise UserError(f"reset_period must be at least 1, got {period}")
+        self.eps = shape.norm_eps
+        self.period = period
+
+    def forward(self, t: int, z: Tensor) -> Tensor:
+        return rms_normalise(z, self.eps) if (t + 1) % self.period == 0 else z

@@ -1,0 +1,77 @@
+"""The core (which block a step applies) and the update formed from it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from scse.config import Shape
+from scse.errors import UserError
+from scse.nn import Block
+from scse.recurrence.base import Frame, Unit, anchor_of
+from scse.recurrence.drives import Drive
+
+
+class SharedCore(Unit):
+    """The same block at every step."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.block = Block(shape)
+
+    def forward(self, t: int, x: Tensor) -> Tensor:
+        update: Tensor = self.block(x)
+        return update
+
+    def applications(self, loops: int) -> int:
+        """How many steps of `loops` apply a block."""
+        return loops
+
+
+class UnsharedCore(Unit):
+    """Its own block at each of N steps; the depth saturates at N, where the update is zero."""
+
+    step_dependent = True
+
+    def __init__(self, shape: Shape, layers: int) -> None:
+        super().__init__()
+        if layers < 1:
+            raise UserError(f"layers must be at least 1, got {layers}")
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(layers))
+
+    def forward(self, t: int, x: Tensor) -> Tensor:
+        update: Tensor = self.blocks[t](x) if t < len(self.blocks) else torch.zeros_like(x)
+        return update
+
+    def applications(self, loops: int) -> int:
+        return min(loops, len(self.blocks))
+
+
+Core = SharedCore | UnsharedCore
+
+
+class Direct(Unit):
+    """u = B(x_t(z))"""
+
+    bodies: ClassVar[int] = 1
+    cancels_at_anchor: ClassVar[bool] = False
+
+    def forward(self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame) -> Tensor:
+        update: Tensor = core(t, drive(t, z, frame.drive))
+        return update
+
+
+class Subtractive(Direct):
+    """u = B(x_t(z)) − B(x_t(anchor)): what the anchor itself would produce is taken out of every step.
+
+    The two calls draw their own dropout, as in the paper; without dropout they cancel exactly at the anchor.
+    """
+
+    bodies = 2
+    cancels_at_anchor = True
+
+    def forward(self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame) -> Tensor:
+        at_anchor = super().forward(core, drive, t, anchor_of(frame.anchor), frame)
+        return super().forward(core, drive, t, z, frame) - at_anchor

@@ -1,0 +1,103 @@
+"""The installed command, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SCSE = Path(sys.executable).with_name("scse")
+
+
+def scse(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([SCSE, *arguments], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_help_lists_the_commands_and_does_not_load_torch():
+    result = scse("--help")
+    assert result.returncode == 0
+    for command in ("families", "params", "flops"):
+        assert f"  {command} " in result.stdout
+    probe = "import sys, scse.cli; scse.cli.main(['--help']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", probe], capture_output=True, check=False).returncode == 0
+
+
+def test_help_starts_in_under_half_a_second():
+    def seconds():
+        begin = time.perf_counter()
+        scse("--help")
+        return time.perf_counter() - begin
+
+    assert min(seconds() for _ in range(3)) < 0.5
+
+
+def test_version():
+    assert scse("--version").stdout.startswith("scse 0.")
+
+
+def test_params_of_one_model():
+    result = scse("params", "--family", "scse", "--scale", "137m", "--json")
+    assert json.loads(result.stdout) == {
+        "family": "scse",
+        "scale": "137m",
+        "active": 133_685_760,
+        "paper": 136_454_656,
+    }
+
+
+def test_params_lists_everything_without_arguments():
+    rows = json.loads(scse("params", "--json").stdout)
+    assert {"family": "step-adapter", "scale": "137m", "active": 139_223_553, "paper": 139_223_553} in rows
+    assert len({(row["family"], row["scale"]) for row in rows}) == len(rows) == 19 * 7
+
+
+def test_flops():
+    rows = {(row["scale"], row["depth"]): row for row in json.loads(scse("flops", "--json").stdout)}
+    assert round(rows["22m", 8]["body"] / 1e6, 1) == 39.3
+    assert round(rows["96m", 8]["body_head"] / 1e6, 1) == 553.3
+    (longer,) = json.loads(scse("flops", "--scale", "22m", "--depths", "8", "--context", "512", "--json").stdout)
+    assert longer["body"] - rows["22m", 8]["body"] == 8 * 4 * (512 - 128) * 384
+
+
+def test_families_for_people_and_for_programs():
+    text = scse("families")
+    assert text.returncode == 0
+    assert "h' = h + s·B(h + αW_in h* + τP_step γ_t)" in text.stdout
+    rows = {row["family"]: row for row in json.loads(scse("families", "--json").stdout)}
+    assert rows["scse"]["step"] == "Δ' = Δ + m·s·G(Δ)"
+    assert rows["scse"]["zero"] == "raw"
+    assert rows["tuned-adapter"]["options"]["step_scale"] == 0.35
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["famlies"], "did you mean 'families'?"),
+        (["params", "--family", "scze"], "did you mean 'scse'?"),
+        (["params", "--scale", "22M"], "did you mean '22m'?"),
+        (["params", "--famly", "scse"], "did you mean '--family'?"),
+        (["params", "scse"], "unknown argument 'scse'"),
+        (["params", "--family"], "expected one argument"),
+        (["flops", "--depths", "8,x"], "whole numbers separated by commas"),
+        (["flops", "--depths", "0"], "at least 1"),
+        (["flops", "--context", "-1"], "context must be at least 1"),
+        (["flops", "--context", "long"], "invalid int value"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(arguments, message):
+    result = scse(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+
+
+def test_output_into_a_closed_pipe_is_quiet():
+    result = subprocess.run(f"{SCSE} families | head -1", shell=True, capture_output=True, text=True, check=False)
+    assert "Traceback" not in result.stderr
+    assert "BrokenPipe" not in result.stderr

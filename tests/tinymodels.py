@@ -1,0 +1,25 @@
+"""Small models and inputs for the tests. Every family of the table goes by the name a user would type."""
+
+from __future__ import annotations
+
+import torch
+
+from scse import FAMILIES, LoopedLM, Shape, model_config
+
+TINY = Shape(width=24, heads=3, ff_width=48, context=16, vocabulary=61)
+NAMES = [family.name.replace("-N", "-3") for family in FAMILIES]
+
+
+def tiny(family: str, seed: int = 0, shape: Shape = TINY, dtype=torch.float64, spread: float = 0.2, **options):
+    """A small model in evaluation mode whose weights are large enough that every term of its equation shows."""
+    model = LoopedLM(model_config(family, shape, options), seed=seed).to(dtype).eval()
+    generator = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator).to(dtype)
+            parameter.add_(spread * noise)
+    return model
+
+
+def some_ids(batch: int = 3, length: int = 11, vocabulary: int = TINY.vocabulary, seed: int = 5) -> torch.Tensor:
+    return torch.randint(0, vocabulary, (batch, length), generator=torch.Generator().manual_seed(seed))
