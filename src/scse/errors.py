@@ -10,6 +10,10 @@ class UserError(ValueError):
     """Something the caller can mend; the message is one line and names the remedy."""
 
 
+class RunFailure(RuntimeError):
+    """A run that could not go on although it was asked for correctly. The command line exits with 1."""
+
+
 def unknown_name(kind: str, name: object, valid: Iterable[str], hint: str = "") -> UserError:
     """An error for a misspelt name, with the nearest valid ones.
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from scse.config import ModelConfig, Shape, scale
 from scse.errors import UserError
 from scse.nn import RMSNorm
+from scse.nn.loss import head_nll, token_nll
 from scse.recurrence import FAMILIES, Frame, Recurrence
 
 
@@ -39,16 +42,20 @@ class State:
         return self.recurrence.coordinates.deviation(self.z, self.frame)
 
 
-def unroll(recurrence: Recurrence, frame: Frame, start: Tensor | None = None) -> Iterator[State]:
+def unroll(
+    recurrence: Recurrence, frame: Frame, start: Tensor | None = None, recompute: bool = False
+) -> Iterator[State]:
     """The states after 0, 1, 2, … loops, without end: whoever consumes them decides how deep to go.
 
     This is the only loop over depth there is. Nothing of a state is kept here, so what a consumer drops is freed.
+    With `recompute`, the backward pass computes the inside of each step again instead of keeping it.
     """
+    step = partial(checkpoint, recurrence.step, use_reentrant=False) if recompute else recurrence.step
     z = frame.start if start is None else start
     t = 0
     while True:
         yield State(t, z, frame, recurrence)
-        z = recurrence.step(t, z, frame)
+        z = step(t, z, frame)
         t += 1
 
 
@@ -87,19 +94,31 @@ class LoopedLM(nn.Module):
         e: Tensor = self.dropout(self.tokens(ids) + self.positions(positions))
         return e
 
-    def unroll(self, ids: Tensor) -> Iterator[State]:
+    def unroll(self, ids: Tensor, recompute: bool = False) -> Iterator[State]:
         """The states of an input after 0, 1, 2, … loops; take as many as you need."""
-        return unroll(self.recurrence, self.recurrence.begin(self.embed(ids)))
+        return unroll(self.recurrence, self.recurrence.begin(self.embed(ids)), recompute=recompute)
 
-    def hidden(self, ids: Tensor, loops: int) -> Tensor:
+    def hidden(self, ids: Tensor, loops: int, recompute: bool = False) -> Tensor:
         """h_T after `loops` loops [B, L, d]"""
         if loops < 1:
             raise UserError(f"loops must be at least 1, got {loops}")
-        return next(islice(self.unroll(ids), loops, None)).hidden
+        return next(islice(self.unroll(ids, recompute), loops, None)).hidden
 
     def readout(self, hidden: Tensor) -> Tensor:
         """C(RMSNorm(h)) [..., V]"""
         return F.linear(self.final_norm(hidden), self.tokens.weight)
+
+    def nll(self, ids: Tensor, targets: Tensor, loops: int, recompute: bool = False) -> Tensor:
+        """Σ −log p(target) over all tokens after `loops` loops, the training objective; never holds all logits.
+
+        `recompute` keeps only the states between loops for the backward pass and computes the rest again.
+        """
+        return head_nll(self.final_norm(self.hidden(ids, loops, recompute)), self.tokens.weight, targets)
+
+    def token_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """−log p(target) of each token [B·L] for states h; no gradients."""
+        flat = self.final_norm(hidden).flatten(0, 1)
+        return token_nll(flat, self.tokens.weight, targets.flatten())
 
     def forward(self, ids: Tensor, loops: int) -> Tensor:
         """Next-token logits [B, L, V] after `loops` loops."""

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Sequence
 
 from scse.cli.common import Parser
-from scse.errors import UserError, unknown_name
+from scse.errors import RunFailure, UserError, unknown_name
 
 # name -> what `scse --help` says; the module is scse.cli.<name>
 COMMANDS = {
+    "train": "train a model; the same command again continues it",
     "families": "every recurrence family: name, equation, options",
     "params": "parameter counts, ours and as the paper counts",
     "flops": "the paper's FLOP proxies per token",
@@ -35,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"scse: {error}", file=sys.stderr)
         return 2
+    except RunFailure as failure:
+        print(f"scse: {failure}", file=sys.stderr)
+        return 1
     except BrokenPipeError:
         # The reader of our output went away (`scse … | head`): point stdout elsewhere so that exit stays quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

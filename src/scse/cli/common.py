@@ -43,6 +43,22 @@ def add_scale(parser: argparse.ArgumentParser, default: str | None = None) -> No
     parser.add_argument("--scale", default=default, metavar="S", help="mini, 22m, 50m, 96m, 137m, 4x320 or 6x288")
 
 
+def add_data_folders(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data-dir", metavar="DIR", help="where corpora lie (default: SCSE_DATA)")
+    parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
+
+
+def settings(pairs: Sequence[str]) -> dict[str, object]:
+    """['lr=1e-3', 'context=256'] -> {'lr': '1e-3', 'context': '256'}"""
+    parsed: dict[str, object] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not (name and equals):
+            raise UserError(f"--set takes name=value, got '{pair}'")
+        parsed[name] = value
+    return parsed
+
+
 def positive_ints(text: str) -> list[int]:
     """'4,8,48' -> [4, 8, 48]"""
     try:

@@ -15,7 +15,9 @@ from scse.recurrence.drives import Drive
 
 
 class SharedCore(Unit):
-    """The same block at every step."""
+    """The same block at every step. Trained at sampled depths."""
+
+    trained_depth: int | None = None
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -31,7 +33,7 @@ class SharedCore(Unit):
 
 
 class UnsharedCore(Unit):
-    """Its own block at each of N steps; the depth saturates at N, where the update is zero."""
+    """Its own block at each of N steps; the depth saturates at N, where the update is zero. Trained at depth N."""
 
     step_dependent = True
 
@@ -40,6 +42,7 @@ class UnsharedCore(Unit):
         if layers < 1:
             raise UserError(f"layers must be at least 1, got {layers}")
         self.blocks = nn.ModuleList(Block(shape) for _ in range(layers))
+        self.trained_depth = layers
 
     def forward(self, t: int, x: Tensor) -> Tensor:
         update: Tensor = self.blocks[t](x) if t < len(self.blocks) else torch.zeros_like(x)

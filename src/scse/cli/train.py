@@ -1,0 +1,68 @@
+"""Train a model; the same command again continues it.
+
+The run folder holds config.json, metrics.jsonl, checkpoints/ and, at the end, model/. Options of training, of the
+shape and of the family are changed by name: --set lr=1e-3 --set context=256 --set step_scale=0.4.
+For several processes: torchrun --nproc-per-node N -m scse train ...
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from scse.cli.common import Arguments, add_data_folders, add_family, add_json, add_scale, print_json, settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_family(parser, default="scse")
+    add_scale(parser)
+    parser.add_argument("--protocol", metavar="P", help="a protocol of the paper, such as wikitext-103-50m, or mini")
+    parser.add_argument("--data", metavar="D", help="a corpus by name or a path (default: the embedded stdlib corpus)")
+    add_data_folders(parser)
+    parser.add_argument(
+        "--vocab", type=int, metavar="N", help="a BPE of N entries trained on the corpus (default: GPT-2's)"
+    )
+    parser.add_argument("--steps", type=int, metavar="N", help="optimiser steps")
+    parser.add_argument("--seed", type=int, metavar="N", help="for initialisation, data order, depth and dropout")
+    parser.add_argument("--precision", metavar="P", default="auto", help="auto, float32 or bfloat16")
+    parser.add_argument("--set", action="append", default=[], metavar="K=V", help="change one option by name")
+    parser.add_argument("--out", required=True, metavar="RUN", help="the run folder")
+    parser.add_argument("--eval-every", type=int, default=100, metavar="N", help="validate every N steps")
+    parser.add_argument("--checkpoint-every", type=int, default=200, metavar="N", help="save every N steps")
+    parser.add_argument("--keep", type=int, default=2, metavar="K", help="checkpoints kept, besides the best")
+    parser.add_argument("--recompute", action="store_true", help="trade time for memory: recompute inside each loop")
+    parser.add_argument("--strategy", default="ddp", metavar="S", help="ddp or fsdp, with more than one process")
+    parser.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_json(parser)
+
+
+def run(args: Arguments) -> None:
+    from scse.training import RunOptions, assemble, protocol
+    from scse.training.trainer import train
+
+    chosen = protocol(args.protocol) if args.protocol else {}
+    named = {"scale": args.scale, "data": args.data, "steps": args.steps, "seed": args.seed}
+    chosen |= {name: value for name, value in named.items() if value is not None}
+    if args.vocab is not None:
+        chosen["tokenizer"] = f"bpe-{args.vocab}"
+    config = assemble(args.family, chosen | {"precision": args.precision} | settings(args.set))
+    options = RunOptions(
+        data_dir=args.data_dir,
+        cache_dir=args.cache_dir,
+        eval_every=args.eval_every,
+        checkpoint_every=args.checkpoint_every,
+        keep=args.keep,
+        recompute=args.recompute,
+        strategy=args.strategy,
+        tensorboard=args.tensorboard,
+        quiet=args.quiet,
+    )
+    outcome = train(config, args.out, options)
+    if not outcome.leads:
+        return
+    if args.json:
+        print_json({"run": args.out, "step": outcome.step, "finished": outcome.finished, "ppl": outcome.validation_ppl})
+    elif outcome.finished:
+        print(f"{args.out}: {outcome.step} steps done, validation perplexity {outcome.validation_ppl:.2f} at T = 8")
+    else:
+        print(f"{args.out}: stopped after step {outcome.step} and saved; the same command continues")

@@ -1,0 +1,21 @@
+"""Text corpora as memory-mapped tokens.
+
+>>> corpus = open_corpus(DataConfig("wikitext-2", tokenizer="gpt2"))   # doctest: +SKIP
+>>> corpus.split("validation").tokens[:4]                              # doctest: +SKIP
+"""
+
+from scse.data.corpora import CORPUS_NAMES, Corpus, DataConfig, TokenSplit, corpus_documents, open_corpus
+from scse.data.sources import Slices
+from scse.data.tokenizer import Tokenizer, load_tokenizer
+
+__all__ = [
+    "CORPUS_NAMES",
+    "Corpus",
+    "DataConfig",
+    "Slices",
+    "TokenSplit",
+    "Tokenizer",
+    "corpus_documents",
+    "load_tokenizer",
+    "open_corpus",
+]

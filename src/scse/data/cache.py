@@ -1,0 +1,169 @@
+"""Files that are either whole and verified, or absent.
+
+An artifact is a data file and a metadata file beside it. The data is written under a temporary name, synced and
+renamed; the metadata follows last. Opening checks size, hash and every fact the metadata must state, so a build that
+was cut short, a truncated or altered file, and the work of another version are all found and replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scse.errors import UserError
+
+log = logging.getLogger("scse")
+
+CACHE_FORMAT = 1
+TEMPORARY_SUFFIX = ".tmp"
+
+
+def cache_root(cache_dir: str | None) -> Path:
+    chosen = cache_dir or os.environ.get("SCSE_CACHE") or "~/.cache/scse"
+    return Path(chosen).expanduser()
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A verified data file: its place and the hash of its content."""
+
+    path: Path
+    sha256: str
+
+
+class _UnfitError(Exception):
+    """Why what lies in the cache cannot be used."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One file of the cache. `facts` are what its metadata must say for the file to be the one asked for."""
+
+    folder: Path
+    data_name: str
+    meta_name: str
+    facts: Mapping[str, Any]
+    item_bytes: int = 1
+
+    def obtain(self, produce: Callable[[], Iterable[bytes]]) -> Stored:
+        """The stored file; if it is absent or unfit, `produce` is asked for its content, by one process at a time."""
+        with contextlib.suppress(_UnfitError, OSError):
+            return self._verify()
+        try:
+            with _locked(self.folder):
+                return self._verify_or_build(produce)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            remedy = "make room there, or name another folder with SCSE_CACHE"
+            raise UserError(f"cannot write the cache {self.folder}: {reason}; {remedy}") from None
+
+    def _verify_or_build(self, produce: Callable[[], Iterable[bytes]]) -> Stored:
+        try:
+            return self._verify()
+        except FileNotFoundError:
+            pass
+        except _UnfitError as reason:
+            log.warning("cache %s: %s is %s; building it again", self.folder, self.data_name, reason)
+        for leftover in self.folder.glob(f"*{TEMPORARY_SUFFIX}"):
+            leftover.unlink()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            return self._write(produce())
+        except BaseException:
+            with contextlib.suppress(OSError):  # leaves the folder alone unless it is empty
+                self.folder.rmdir()
+            raise
+
+    def _verify(self) -> Stored:
+        data, meta = self.folder / self.data_name, self.folder / self.meta_name
+        if not meta.exists() and data.exists():
+            raise _UnfitError("unfinished")
+        try:
+            stated = json.loads(meta.read_bytes())
+            if not isinstance(stated, dict):
+                raise _UnfitError("described by damaged metadata")
+        except (ValueError, RecursionError):
+            raise _UnfitError("described by damaged metadata") from None
+        if any(stated.get(key) != value for key, value in self._expected().items()):
+            raise _UnfitError("from other sources or another version")
+        if not data.exists():
+            raise _UnfitError("missing")
+        if data.stat().st_size != _product(stated.get("count"), self.item_bytes):
+            raise _UnfitError("truncated or grown")
+        with data.open("rb") as handle:
+            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        if digest != stated.get("sha256"):
+            raise _UnfitError("altered (its hash differs)")
+        return Stored(data, digest)
+
+    def _expected(self) -> dict[str, Any]:
+        return {"format": CACHE_FORMAT, **self.facts}
+
+    def _write(self, blocks: Iterable[bytes]) -> Stored:
+        data = self.folder / self.data_name
+        # Old metadata must not outlive the data it describes, even for the moment between the two renames.
+        (self.folder / self.meta_name).unlink(missing_ok=True)
+        digest, size = hashlib.sha256(), 0
+        with _replacing(data) as handle:
+            for block in blocks:
+                handle.write(block)
+                digest.update(block)
+                size += len(block)
+        stated = {**self._expected(), "count": size // self.item_bytes, "sha256": digest.hexdigest()}
+        write_atomically(self.folder / self.meta_name, json.dumps(stated, indent=1).encode())
+        return Stored(data, digest.hexdigest())
+
+
+def _product(count: object, item_bytes: int) -> int:
+    return count * item_bytes if isinstance(count, int) else -1
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace a file: readers see the old content or all of the new, also after a crash."""
+    with _replacing(path) as handle:
+        handle.write(content)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Any]:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    try:
+        with temporary.open("wb") as handle:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One builder at a time per folder; the system drops the lock of a process that dies."""
+    locks = folder.parent / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with (locks / f"{folder.name}.lock").open("wb") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.info("waiting for another process that builds %s", folder)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,177 @@
+"""A corpus as tokens: found by name or path, tokenised once, read from the cache ever after."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scse.data.cache import CACHE_FORMAT, Artifact, cache_root
+from scse.data.encoding import encode_split, token_dtype, training_texts
+from scse.data.fingerprint import Ledger
+from scse.data.local import open_path, open_stdlib
+from scse.data.named import NAMED, open_named
+from scse.data.sources import CorpusSource, Slices, canonical_split
+from scse.data.tokenizer import (
+    TOKENIZER_FILE,
+    Tokenizer,
+    gpt2_tokenizer,
+    load_tokenizer,
+    train_tokenizer,
+    trained_size,
+)
+from scse.errors import UserError, unknown_name
+from scse.progress import progress as show_progress
+
+log = logging.getLogger("scse")
+
+CORPUS_NAMES = ("stdlib", *NAMED)
+Tokens = np.memmap[Any, np.dtype[np.unsignedinteger[Any]]]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which text, and how it becomes tokens.
+
+    `corpus` is a name or a path, `tokenizer` is "gpt2" or "bpe-N" (trained on the corpus's own training split).
+    """
+
+    corpus: str = "stdlib"
+    tokenizer: str = "gpt2"
+    data_dir: str | None = None
+    cache_dir: str | None = None
+
+
+@dataclass(frozen=True)
+class TokenSplit:
+    """The tokens of one split, mapped from disk and read-only; `digest` is the sha256 of their bytes."""
+
+    name: str
+    tokens: Tokens
+    digest: str
+
+
+class Corpus:
+    """A corpus whose splits are tokenised when they are first asked for."""
+
+    def __init__(
+        self, source: CorpusSource, tokenizer: Tokenizer, folder: Path, facts: dict[str, Any], progress: bool
+    ) -> None:
+        self.name = source.name
+        self.tokenizer = tokenizer
+        self._source, self._folder, self._facts, self._progress = source, folder, facts, progress
+        self._opened: dict[str, TokenSplit] = {}
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self._source.splits)
+
+    def split(self, name: str) -> TokenSplit:
+        self._source.split(name)
+        name = canonical_split(name)
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    def _open(self, name: str) -> TokenSplit:
+        dtype = token_dtype(self.tokenizer.vocab_size)
+        facts = {**self._facts, "split": name, "dtype": dtype.name, "tokenizer": self.tokenizer.digest}
+        artifact = Artifact(self._folder, f"{name}.bin", f"{name}.json", facts, dtype.itemsize)
+        stored = artifact.obtain(lambda: self._encode(name))
+        return TokenSplit(name, np.memmap(stored.path, dtype=dtype, mode="r"), stored.sha256)
+
+    def _encode(self, name: str) -> Iterator[bytes]:
+        source = self._source.split(name)
+        with show_progress(f"tokenising {source.label}", source.total, source.unit, self._progress) as meter:
+            for block in encode_split(self.tokenizer, source, meter):
+                yield block.tobytes()
+        self._source.check_unchanged()
+
+
+def open_corpus(
+    config: DataConfig,
+    progress: bool = True,
+    *,
+    tokenizer: Tokenizer | None = None,
+    slices: Slices | None = None,
+) -> Corpus:
+    """Find a corpus and its tokenizer; nothing is tokenised yet.
+
+    `tokenizer` takes the place of the configured one, for text that an existing model is to read. `slices` takes the
+    place of the sizes in which OpenWebText and C4 are divided.
+    """
+    size = trained_size(config.tokenizer) if tokenizer is None else None
+    root = cache_root(config.cache_dir)
+    source = _find(config, root, slices)
+    if tokenizer is None and size is None:
+        tokenizer = gpt2_tokenizer()
+    facts = {
+        "sources": [[file.name, file.sha256] for file in source.fingerprints],
+        "settings": dict(source.settings),
+    }
+    made_by = tokenizer.digest if tokenizer else config.tokenizer
+    folder = root / f"{_safe(source.name)}-{_key(facts, made_by)}"
+    if tokenizer is None:
+        tokenizer = _own_tokenizer(source, config.tokenizer, folder, facts, progress)
+    return Corpus(source, tokenizer, folder, facts, progress)
+
+
+def corpus_documents(config: DataConfig, split: str, *, slices: Slices | None = None) -> Iterator[str]:
+    """The texts of a split before tokenisation; a running text, such as WikiText, is one document."""
+    source = _find(config, cache_root(config.cache_dir), slices).split(split)
+    return ("".join(document) for document in source.open())
+
+
+def _find(config: DataConfig, root: Path, slices: Slices | None) -> CorpusSource:
+    ledger = Ledger(root)
+    try:
+        if config.corpus == "stdlib":
+            return open_stdlib(ledger)
+        if config.corpus in NAMED:
+            return open_named(config.corpus, config.data_dir, slices, ledger)
+        path = Path(config.corpus).expanduser()
+        if config.corpus and path.exists():
+            return open_path(path, ledger)
+    finally:
+        ledger.save()
+    valid = f"valid: {', '.join(CORPUS_NAMES)}, or a path to a file or folder"
+    raise unknown_name("corpus", config.corpus, CORPUS_NAMES, valid)
+
+
+def _own_tokenizer(source: CorpusSource, name: str, folder: Path, facts: dict[str, Any], progress: bool) -> Tokenizer:
+    """The tokenizer trained on the corpus, kept beside its tokens."""
+    if "train" not in source.splits:
+        raise UserError(f"corpus '{source.name}' has no train split to train '{name}' on; use tokenizer gpt2")
+    artifact = Artifact(folder, TOKENIZER_FILE, "tokenizer.meta.json", {**facts, "trained": name})
+    artifact.obtain(_trainer(source, name, progress))
+    return load_tokenizer(folder)
+
+
+def _trainer(source: CorpusSource, name: str, progress: bool) -> Callable[[], Iterator[bytes]]:
+    def train() -> Iterator[bytes]:
+        split = source.split("train")
+        size = trained_size(name) or 0
+        with show_progress(f"training {name} on {split.label}", split.total, split.unit, progress) as meter:
+            tokenizer = train_tokenizer(training_texts(split, meter), size)
+        source.check_unchanged()
+        if tokenizer.vocab_size < size:
+            log.warning("%s supports only %d of %d entries", split.label, tokenizer.vocab_size, size)
+        yield tokenizer.serialised()
+
+    return train
+
+
+def _key(facts: dict[str, Any], tokenizer: str) -> str:
+    payload = json.dumps([CACHE_FORMAT, facts, tokenizer], sort_keys=True)
+    return hashlib.sha256(payload.encode()).hexdigest()[:16]
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).lstrip(".") or "corpus"

@@ -1,0 +1,110 @@
+"""What a file contains, as a hash, remembered so that large files are read for it once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scse.data.cache import write_atomically
+from scse.data.readers import SourceFile
+from scse.errors import UserError
+
+log = logging.getLogger("scse")
+
+MEMO_NAME = "file-hashes.json"
+MEMO_VERSION = 1
+MEMO_FROM_BYTES = 1 << 20  # smaller files are hashed each time: cheaper than trusting a time stamp
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The content of one source file, and the state of the file when it was hashed."""
+
+    name: str
+    sha256: str
+    path: Path
+    state: tuple[int, int]
+
+    def check_unchanged(self) -> None:
+        if file_state(self.path) != self.state:
+            raise UserError(f"{self.path} changed while it was being read; run again once it is complete")
+
+
+def file_state(path: Path) -> tuple[int, int]:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror or error}") from None
+    return stat.st_size, stat.st_mtime_ns
+
+
+class Ledger:
+    """Hashes and document counts of files, kept in one small JSON file of the cache.
+
+    The memo carries a checksum of itself: a damaged one is forgotten, which costs time and nothing else.
+    """
+
+    def __init__(self, cache: Path) -> None:
+        self._path = cache / MEMO_NAME
+        self._facts = _load_memo(self._path)
+        self._dirty = False
+
+    def fingerprint(self, file: SourceFile) -> Fingerprint:
+        state = file_state(file.path)
+        digest = self._fact(file, state, "sha256")
+        return Fingerprint(file.name, str(digest), file.path, state)
+
+    def count(self, file: SourceFile) -> int:
+        return int(self._fact(file, file_state(file.path), f"documents:{file.kind}"))
+
+    def save(self) -> None:
+        if not self._dirty:
+            return
+        body = {"version": MEMO_VERSION, "facts": self._facts}
+        text = json.dumps({**body, "sha256": _checksum(body)})
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self._path, text.encode())
+        except OSError as error:
+            log.debug("file hashes not remembered: %s", error)
+
+    def _fact(self, file: SourceFile, state: tuple[int, int], fact: str) -> Any:
+        if state[0] < MEMO_FROM_BYTES:
+            return _measure(file, fact)
+        known = self._facts.get(str(file.path.resolve()))
+        if known is None or known["state"] != list(state):
+            known = self._facts[str(file.path.resolve())] = {"state": list(state)}
+        if fact not in known:
+            known[fact] = _measure(file, fact)
+            self._dirty = True
+        return known[fact]
+
+
+def _measure(file: SourceFile, fact: str) -> str | int:
+    if fact != "sha256":
+        return file.count()
+    try:
+        with file.path.open("rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+    except OSError as error:
+        raise UserError(f"cannot read {file.path}: {error.strerror or error}") from None
+
+
+def _checksum(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _load_memo(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        memo = json.loads(path.read_text("utf-8"))
+        claimed = memo.pop("sha256")
+        if memo["version"] == MEMO_VERSION and claimed == _checksum(memo):
+            facts: dict[str, dict[str, Any]] = memo["facts"]
+            return facts
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    return {}

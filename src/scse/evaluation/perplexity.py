@@ -1,0 +1,69 @@
+"""Fixed-depth perplexity: every depth from one unroll, token-weighted, then exponentiated.
+
+Shapes: B batch, L context, d width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scse.errors import UserError
+from scse.model import LoopedLM
+
+
+@dataclass(frozen=True)
+class DepthResult:
+    """Mean negative log-likelihood per token at one depth, and its exponential."""
+
+    depth: int
+    nll: float
+    ppl: float
+    tokens: int
+
+
+def windows(tokens: np.ndarray, context: int, batch: int, limit: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches (inputs, targets) of non-overlapping windows in order; the last, shorter window comes alone."""
+    if len(tokens) < 2:
+        raise UserError(f"a split of {len(tokens)} tokens has nothing to predict; at least 2 are needed")
+    if limit is not None:
+        tokens = tokens[: limit * context + 1]
+    full = (len(tokens) - 1) // context
+    for first in range(0, full, batch):
+        rows = range(first, min(first + batch, full))
+        cut = np.stack([tokens[row * context : (row + 1) * context + 1] for row in rows]).astype(np.int64)
+        yield torch.from_numpy(cut[:, :-1]), torch.from_numpy(cut[:, 1:])
+    rest = tokens[full * context :].astype(np.int64)
+    if len(rest) > 1:
+        yield torch.from_numpy(rest[None, :-1]), torch.from_numpy(rest[None, 1:])
+
+
+@torch.no_grad()
+def perplexity_over_depths(
+    model: LoopedLM, tokens: np.ndarray, depths: Sequence[int], batch: int = 32, limit: int | None = None
+) -> list[DepthResult]:
+    """One result per depth, in the order given. `limit` keeps only the first windows (for curves during training)."""
+    if not depths or min(depths) < 1:
+        raise UserError(f"depths must be at least 1, got {list(depths)}")
+    device = model.tokens.weight.device
+    sums = dict.fromkeys(depths, 0.0)
+    count = 0
+    was_training = model.training
+    model.eval()
+    try:
+        for inputs, targets in windows(tokens, model.config.shape.context, batch, limit):
+            for state in islice(model.unroll(inputs.to(device)), max(depths) + 1):
+                if state.t in sums:
+                    losses = model.token_nll(state.hidden, targets.to(device))
+                    sums[state.t] += losses.sum(dtype=torch.float64).item()
+            count += targets.numel()
+    finally:
+        model.train(was_training)
+    means = {depth: total / count for depth, total in sums.items()}
+    return [DepthResult(depth, means[depth], math.exp(means[depth]), count) for depth in depths]

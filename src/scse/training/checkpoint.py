@@ -1,0 +1,180 @@
+"""Checkpoints: a folder per step, written whole or not at all, verified by hash before it is believed.
+
+    checkpoints/step-400/model.safetensors      the weights, by their names in the model
+                         optimizer.safetensors  AdamW's two moments, as exp_avg.<name> and exp_avg_sq.<name>
+                         state.json             step, validation perplexity, sha256 of the other two files
+
+Random streams and the position in the data are functions of the step (`streams.py`, `batches.py`).
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from scse.errors import RunFailure, UserError
+from scse.persistence import read_json, sync, write_json
+from scse.training.distributed import fill, whole
+
+FORMAT = 1
+WEIGHTS, MOMENTS, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+log = logging.getLogger("scse")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint on disk."""
+
+    folder: Path
+    step: int
+    validation_ppl: float | None
+    state: Mapping[str, Any]
+
+
+class CheckpointStore:
+    """The checkpoints of one run."""
+
+    def __init__(self, folder: Path, keep: int) -> None:
+        self.folder = folder
+        self.keep = keep
+
+    def steps(self) -> list[int]:
+        """Steps that have a checkpoint folder, newest first; nothing is said about their health."""
+        names = (path.name for path in self.folder.glob("step-*"))
+        return sorted((int(n[5:]) for n in names if n[5:].isascii() and n[5:].isdigit()), reverse=True)
+
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that verifies. A damaged one is reported and the one before it is used."""
+        for step in self.steps():
+            try:
+                return verify(self.folder / f"step-{step}")
+            except UserError as damage:
+                log.warning("checkpoint step-%d is damaged (%s); falling back to the one before", step, damage)
+        return None
+
+    def save(self, step: int, tensors: TrainingTensors, validation_ppl: float | None) -> None:
+        """Write a checkpoint and prune the old ones. A full disk leaves those before it as they were."""
+        final = self.folder / f"step-{step}"
+        partial = self.folder / f".step-{step}.partial"
+        try:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+            save_file(tensors.weights, partial / WEIGHTS, metadata={"format": "pt"})
+            save_file(tensors.moments, partial / MOMENTS, metadata={"format": "pt"})
+            hashes = {}
+            for name in (WEIGHTS, MOMENTS):
+                sync(partial / name)
+                hashes[name] = file_hash(partial / name)
+            state = {"format": FORMAT, "step": step, "validation_ppl": validation_ppl, "sha256": hashes}
+            write_json(partial / STATE, state)
+            if final.exists():
+                shutil.rmtree(final)
+            os.replace(partial, final)
+            sync(self.folder)
+        except (OSError, SafetensorError) as error:
+            # safetensors wraps the operating system's error in its own; the text still carries it.
+            shutil.rmtree(partial, ignore_errors=True)
+            raise RunFailure(self._write_failure(step, error)) from error
+        self.prune()
+
+    def prune(self) -> None:
+        """Keep the newest `keep` and the best by validation perplexity; drop what a killed writer left behind."""
+        steps = self.steps()
+        scored = [(ppl, step) for step in steps if (ppl := self._validation_ppl(step)) is not None]
+        kept = set(steps[: self.keep]) | ({min(scored)[1]} if scored else set())
+        for step in steps:
+            if step not in kept:
+                shutil.rmtree(self.folder / f"step-{step}", ignore_errors=True)
+        for left_over in self.folder.glob(".step-*.partial"):
+            shutil.rmtree(left_over, ignore_errors=True)
+
+    def _validation_ppl(self, step: int) -> float | None:
+        try:
+            value = read_json(self.folder / f"step-{step}" / STATE).get("validation_ppl")
+        except UserError:
+            return None
+        return float(value) if isinstance(value, int | float) else None
+
+    def _write_failure(self, step: int, error: Exception) -> str:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        full = (isinstance(error, OSError) and error.errno == errno.ENOSPC) or "No space left" in str(error)
+        remedy = "free some space" if full else "mend this"
+        older = self.steps()
+        intact = f"the checkpoint before it (step-{older[0]}) is intact" if older else "no checkpoint was lost"
+        return (
+            f"cannot write checkpoint step-{step} in {self.folder}: {reason}; {intact}. "
+            f"{remedy.capitalize()} and run the same command again"
+        )
+
+
+@dataclass(frozen=True)
+class TrainingTensors:
+    """Weights and optimiser moments as whole CPU tensors by parameter name."""
+
+    weights: dict[str, Tensor]
+    moments: dict[str, Tensor]
+
+
+def collect(model: nn.Module, optimiser: torch.optim.Optimizer) -> TrainingTensors:
+    """Gather what a checkpoint holds. All processes must call it together."""
+    weights = {name: whole(parameter) for name, parameter in model.named_parameters()}
+    moments = {
+        f"{moment}.{name}": whole(optimiser.state[parameter][moment])
+        for name, parameter in model.named_parameters()
+        if parameter in optimiser.state
+        for moment in ("exp_avg", "exp_avg_sq")
+    }
+    return TrainingTensors(weights, moments)
+
+
+def restore(checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
+    """Put a checkpoint's tensors into a model and its optimiser, sharded or not, bit for bit."""
+    weights = load_file(checkpoint.folder / WEIGHTS)
+    moments = load_file(checkpoint.folder / MOMENTS)
+    expected = {name for name, _ in model.named_parameters()}
+    if set(weights) != expected:
+        odd = sorted(set(weights) ^ expected)[0]
+        raise UserError(f"{checkpoint.folder} does not belong to this model: tensor '{odd}' is in only one of them")
+    for name, parameter in model.named_parameters():
+        fill(parameter, weights[name])
+        if not parameter.requires_grad:
+            continue
+        state = optimiser.state[parameter]
+        state["step"] = torch.tensor(float(checkpoint.step), device=parameter.device)
+        for moment in ("exp_avg", "exp_avg_sq"):
+            state[moment] = torch.zeros_like(parameter)
+            fill(state[moment], moments[f"{moment}.{name}"])
+
+
+def verify(folder: Path) -> Checkpoint:
+    """The checkpoint in a folder, all hashes checked; a `UserError` names what is wrong."""
+    state = read_json(folder / STATE)
+    if state.get("format") != FORMAT:
+        raise UserError(f"{folder / STATE} has format {state.get('format')!r}, this version reads {FORMAT}")
+    if folder.name != f"step-{state.get('step')}":
+        raise UserError(f"{folder / STATE} says step {state.get('step')!r}")
+    for name in (WEIGHTS, MOMENTS):
+        try:
+            found = file_hash(folder / name)
+        except OSError as error:
+            raise UserError(f"cannot read {folder / name}: {error.strerror}") from None
+        if found != state.get("sha256", {}).get(name):
+            raise UserError(f"{folder / name} does not have the hash written in {STATE}")
+    return Checkpoint(folder, int(state["step"]), state.get("validation_ppl"), state)
+
+
+def file_hash(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

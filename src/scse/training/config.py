@@ -1,0 +1,159 @@
+"""A training run, fully resolved, and how it is put together from a protocol, flags and `--set key=value`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from typing import Any, Self
+
+from scse.config import GPT2_VOCABULARY, ModelConfig, Shape, scale
+from scse.data import DataConfig
+from scse.errors import UserError, unknown_name
+from scse.recurrence import FAMILIES
+from scse.recurrence.registry import typed_like
+
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """What determines the weights a run ends with.
+
+    `batch` counts the sequences of one optimiser step, all processes together; they are worked through in
+    `micro_batches` parts. `seed` feeds initialisation, depth and dropout, `data_seed` the order of the data: the
+    paper's 95.6M runs vary the first and keep the second.
+    """
+
+    model: ModelConfig
+    corpus: str
+    tokenizer: str
+    steps: int
+    batch: int = 32
+    micro_batches: int = 1
+    lr: float = 3e-4
+    warmup: int = 500
+    weight_decay: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.95
+    clip: float = 1.0
+    max_loops: int = 8
+    seed: int = 0
+    data_seed: int = 0
+    precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch", "micro_batches", "max_loops"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("warmup", "seed", "data_seed", "weight_decay", "lr"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must not be negative, got {getattr(self, name)}")
+        for name in ("beta1", "beta2"):
+            if not 0 <= getattr(self, name) < 1:
+                raise UserError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+        if self.clip <= 0:
+            raise UserError(f"clip must be positive, got {self.clip}")
+        if self.batch % self.micro_batches:
+            raise UserError(f"micro_batches={self.micro_batches} does not divide the batch of {self.batch} sequences")
+        if self.precision not in PRECISIONS:
+            raise unknown_name("precision", self.precision, PRECISIONS)
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch * self.model.shape.context
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "model": self.model.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        known = {f.name for f in fields(cls)}
+        for name in data:
+            if name not in known:
+                raise unknown_name("training option", name, known)
+        missing = sorted(known - set(data))
+        if missing:
+            raise UserError(f"the run's configuration lacks '{missing[0]}'")
+        return cls(**{**data, "model": ModelConfig.from_dict(data["model"])})
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What may differ between two invocations of the same run without changing its weights."""
+
+    data_dir: str | None = None
+    cache_dir: str | None = None
+    eval_every: int = 100
+    eval_windows: int = 64
+    checkpoint_every: int = 200
+    keep: int = 2
+    recompute: bool = False
+    strategy: str = "ddp"
+    tensorboard: bool = False
+    quiet: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("eval_every", "eval_windows", "checkpoint_every", "keep"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.strategy not in ("ddp", "fsdp"):
+            raise unknown_name("strategy", self.strategy, ("ddp", "fsdp"))
+
+
+def data_config(config: TrainConfig, options: RunOptions) -> DataConfig:
+    return DataConfig(config.corpus, config.tokenizer, options.data_dir, options.cache_dir)
+
+
+def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
+    """A run from flat settings: options of training, of the shape and of the family by their plain names.
+
+    `scale`, `data` and `tokenizer` name a shape, a corpus and a tokenizer; all else overrides one field.
+    """
+    given = dict(settings)
+    shape = scale(str(given.pop("scale", "mini")))
+    default_tokenizer = "gpt2" if shape.vocabulary == GPT2_VOCABULARY else f"bpe-{shape.vocabulary}"
+    tokenizer = str(given.pop("tokenizer", default_tokenizer))
+    shape = replace(shape, vocabulary=tokenizer_vocabulary(tokenizer))
+    row = FAMILIES.find(family)
+    training: dict[str, Any] = {"corpus": str(given.pop("data", "stdlib")), "tokenizer": tokenizer}
+    shape_fields = {f.name: getattr(shape, f.name) for f in fields(Shape) if f.name != "vocabulary"}
+    train_fields = {f.name: f.default for f in fields(TrainConfig) if f.default is not MISSING} | {"steps": 0}
+    given.setdefault("data_seed", given.get("seed", 0))
+
+    chosen: dict[str, dict[str, Any]] = {"train": {}, "shape": {}, "family": {}}
+    for name, value in given.items():
+        if name in train_fields:
+            chosen["train"][name] = typed_like(name, train_fields[name], value)
+        elif name in shape_fields:
+            chosen["shape"][name] = typed_like(name, shape_fields[name], value)
+        elif name in row.options:
+            chosen["family"][name] = value
+        else:
+            known = [*train_fields, *shape_fields, *row.options]
+            raise unknown_name(f"option for a run of '{row.name}'", name, known)
+    if "steps" not in chosen["train"]:
+        raise UserError("the number of steps is missing; give --steps N or a --protocol")
+    model = ModelConfig(row.name, replace(shape, **chosen["shape"]), row.resolve(chosen["family"]))
+    return TrainConfig(model=model, **training, **chosen["train"])
+
+
+def tokenizer_vocabulary(tokenizer: str) -> int:
+    """How many entries a tokenizer has: 'gpt2', or 'bpe-N' trained on the corpus."""
+    if tokenizer == "gpt2":
+        return GPT2_VOCABULARY
+    kind, _, number = tokenizer.partition("-")
+    if kind != "bpe" or not (number.isascii() and number.isdigit()):
+        raise UserError(f"unknown tokenizer '{tokenizer}'; use 'gpt2' or 'bpe-N', for example 'bpe-4096'")
+    return int(number)
+
+
+def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """'name: old → new' for every leaf in which two configurations differ."""
+    found = []
+    for name in sorted(stored.keys() | wanted.keys()):
+        old, new = stored.get(name), wanted.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += differences(old, new, f"{prefix}{name}.")
+        elif old != new:
+            found.append(f"{prefix}{name}: {old} → {new}")
+    return found

@@ -1,0 +1,136 @@
+"""One process or many: the process group, DDP and FSDP2 around the loss, whole tensors in and out of shards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from scse.model import LoopedLM
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class World:
+    """Who we are among the processes of a run. Started by `torchrun`, or alone."""
+
+    rank: int
+    size: int
+    device: torch.device
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on any process."""
+        return self.total(float(flag)) > 0
+
+    def total(self, value: float) -> float:
+        """The sum of a number over all processes."""
+        if self.size == 1:
+            return value
+        tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
+        dist.all_reduce(tensor)
+        return tensor.item()
+
+    def from_leader(self, value: T) -> T:
+        """The leader's value, on all processes; also a point where all of them meet."""
+        if self.size == 1:
+            return value
+        box: list[Any] = [value]
+        dist.broadcast_object_list(box, src=0)
+        received: T = box[0]
+        return received
+
+
+@contextlib.contextmanager
+def world() -> Iterator[World]:
+    """Join the process group that torchrun announces in the environment, if any."""
+    size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    if size > 1:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield World(rank, size, device)
+    finally:
+        if size > 1:
+            dist.destroy_process_group()
+
+
+class Objective(nn.Module):
+    """The training loss as a module, so that wrappers see one forward call: Σ nll of a micro-batch."""
+
+    def __init__(self, model: LoopedLM, recompute: bool) -> None:
+        super().__init__()
+        self.model = model
+        self.recompute = recompute
+
+    def forward(self, rows: Tensor, loops: int) -> Tensor:
+        return self.model.nll(rows[:, :-1], rows[:, 1:], loops, self.recompute)
+
+
+def distribute(objective: Objective, strategy: str, world: World) -> nn.Module:
+    """Wrap for more than one process.
+
+    FSDP2 shards the model as one group: a shared block in a group of its own would be gathered once per loop.
+    """
+    if world.size == 1:
+        return objective
+    if strategy == "fsdp":
+        fully_shard(objective)
+        return objective
+    return DistributedDataParallel(objective)
+
+
+@contextlib.contextmanager
+def accumulating(module: nn.Module, last: bool) -> Iterator[None]:
+    """Exchange gradients on the last micro-batch of a step only."""
+    if isinstance(module, FSDPModule):
+        module.set_requires_gradient_sync(last)
+        yield
+    elif isinstance(module, DistributedDataParallel) and not last:
+        with module.no_sync():
+            yield
+    else:
+        yield
+
+
+@contextlib.contextmanager
+def gathered(module: nn.Module) -> Iterator[None]:
+    """Whole weights on every process, for evaluation outside the wrapped forward."""
+    if isinstance(module, FSDPModule):
+        module.unshard()
+        try:
+            yield
+        finally:
+            module.reshard()
+    else:
+        yield
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A parameter or optimiser state as one ordinary tensor on the CPU. All processes must call it together."""
+    full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    return full.detach().cpu().contiguous()
+
+
+@torch.no_grad()
+def fill(target: Tensor, value: Tensor) -> None:
+    """Write a whole tensor into a parameter or state, each process its own shard."""
+    if isinstance(target, DTensor):
+        value = distribute_tensor(value.to(target.device), target.device_mesh, target.placements, src_data_rank=None)
+    target.copy_(value)

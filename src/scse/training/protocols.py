@@ -1,0 +1,41 @@
+"""The paper's training protocols as presets. A preset only sets options; the command line can change any of them.
+
+Every protocol sees 4,096 tokens per optimiser step and samples the loop depth uniformly from 1 to 8.
+"""
+
+from __future__ import annotations
+
+from scse.errors import unknown_name
+
+Preset = dict[str, object]
+
+
+def _wikitext103(scale: str, **changes: object) -> Preset:
+    return {"scale": scale, "data": "wikitext-103", "steps": 5000, **changes}
+
+
+# Where the memory of the paper's accelerator called for it, a step is split in two micro-batches.
+_HALVES = {"micro_batches": 2}
+_C4_137M = {"scale": "137m", "data": "c4", "lr": 2.5e-4}
+
+PROTOCOLS: dict[str, Preset] = {
+    "wikitext-2": {"scale": "22m", "data": "wikitext-2", "steps": 1200},
+    "wikitext-103": _wikitext103("22m"),
+    "wikitext-103-50m": _wikitext103("50m", **_HALVES),
+    "wikitext-103-96m": _wikitext103("96m", **_HALVES),
+    "wikitext-103-96m-10k": _wikitext103("96m", steps=10_000, **_HALVES),
+    "wikitext-103-ctx512": _wikitext103("22m", context=512, batch=8),
+    "wikitext-103-ctx1024": _wikitext103("22m", context=1024, batch=4),
+    "openwebtext": {"scale": "22m", "data": "openwebtext", "steps": 5000},
+    "c4": {"scale": "22m", "data": "c4", "steps": 5000},
+    "c4-137m": {**_C4_137M, "steps": 5000},
+    "c4-137m-50k": {**_C4_137M, "steps": 50_000},
+    # Not the paper's: the same comparison for two cores and minutes.
+    "mini": {"scale": "mini", "steps": 400, "batch": 16, "lr": 1e-3, "warmup": 50},
+}
+
+
+def protocol(name: str) -> Preset:
+    if name not in PROTOCOLS:
+        raise unknown_name("protocol", name, PROTOCOLS)
+    return dict(PROTOCOLS[name])

@@ -1,0 +1,139 @@
+"""The folder of a run: who may write it, what it was started with, and its metrics.
+
+config.json      the resolved configuration and the hashes of the data
+metrics.jsonl    one line per step and per validation
+checkpoints/     see checkpoint.py
+model/           the final model and its tokenizer
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from scse.errors import UserError
+from scse.persistence import read_json, replacing, write_json
+from scse.provenance import provenance
+from scse.training.config import TrainConfig, differences
+
+FORMAT = 1
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the run for this process; a second trainer is refused. The lock goes with the process, also on SIGKILL."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise UserError(f"cannot write the run folder {folder}: {error.strerror}; choose another --out") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
+            remedy = "wait for it or choose another --out"
+            raise UserError(f"{folder} is in use by another trainer (process {holder}); {remedy}") from None
+        os.ftruncate(handle, 0)
+        os.write(handle, f"{os.getpid()}\n".encode())
+        yield
+    finally:
+        os.close(handle)
+
+
+def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str]) -> TrainConfig:
+    """Write the configuration of a new run, or check that an existing one is continued and not altered.
+
+    A precision of 'auto' on the command line continues with whatever precision the run began with.
+    """
+    path = folder / "config.json"
+    if not path.exists():
+        if any(folder.glob("checkpoints/step-*")):
+            raise UserError(f"{folder} holds checkpoints but no config.json; restore it or choose another --out")
+        begun_with = {"train": wanted.to_dict(), "data": dict(data), "provenance": provenance()}
+        write_json(path, {"format": FORMAT, **begun_with})
+        return wanted
+    stored = read_json(path)
+    if stored.get("format") != FORMAT:
+        raise UserError(f"{path} has format {stored.get('format')!r}; this version reads {FORMAT}")
+    begun = TrainConfig.from_dict(stored.get("train", {}))
+    changed = differences({**begun.to_dict(), "data": stored.get("data")}, {**wanted.to_dict(), "data": dict(data)})
+    if changed:
+        raise UserError(
+            f"{folder} was started with other settings ({'; '.join(changed)}); "
+            "repeat the command it was started with, or choose another --out"
+        )
+    return begun
+
+
+def stored_precision(folder: Path) -> str | None:
+    """The precision an existing run was begun with."""
+    path = folder / "config.json"
+    return read_json(path).get("train", {}).get("precision") if path.exists() else None
+
+
+class MetricsSink(Protocol):
+    def write(self, row: Mapping[str, Any]) -> None: ...
+
+
+class NoMetrics:
+    """For the processes that do not lead."""
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        pass
+
+
+class Metrics:
+    """metrics.jsonl, and TensorBoard where asked. On resume, what lies beyond the checkpoint is dropped."""
+
+    def __init__(self, folder: Path, step: int, tensorboard: bool) -> None:
+        self.path = folder / "metrics.jsonl"
+        self._drop_after(step)
+        self.stream = self.path.open("a", encoding="utf-8")
+        self.board = _tensorboard(folder, step) if tensorboard else None
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        self.stream.write(json.dumps(row) + "\n")
+        self.stream.flush()
+        if self.board is not None:
+            for name, value in row.items():
+                if name != "step":
+                    self.board.add_scalar(name, value, row["step"])
+
+    def _drop_after(self, step: int) -> None:
+        if not self.path.exists():
+            return
+        kept = [
+            line for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines() if _step(line) <= step
+        ]
+        with replacing(self.path) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.stream.close()
+        if self.board is not None:
+            self.board.close()
+
+
+def _step(line: str) -> float:
+    """The step of a metrics line; a torn or foreign line counts as beyond everything."""
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")
+
+
+def _tensorboard(folder: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError("TensorBoard is not installed; run: pip install 'scse[tensorboard]'") from None
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=step)

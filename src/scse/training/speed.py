@@ -1,0 +1,29 @@
+"""How fast the machine multiplies, and what share of that a training step reaches."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from scse.accounting import body_flops, head_flops
+from scse.training.config import TrainConfig
+
+
+def matmul_rate(dtype: torch.dtype, device: torch.device, size: int = 2048, repeats: int = 3) -> float:
+    """The best measured rate of a square product, in FLOP/s."""
+    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    best = float("inf")
+    for _ in range(repeats + 1):
+        begin = time.perf_counter()
+        torch.mm(left, right)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        best = min(best, time.perf_counter() - begin)
+    return 2 * size**3 / best
+
+
+def training_flops(config: TrainConfig, applications: int) -> float:
+    """Matrix products of one optimiser step: forward and twice that backward, over blocks and head."""
+    shape = config.model.shape
+    return 3.0 * config.tokens_per_step * (applications * body_flops(shape) + head_flops(shape))

@@ -1,0 +1,238 @@
+"""The training loop: the same command begins a run, continues it, and finds it finished."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+from scse.data import Corpus, open_corpus
+from scse.errors import RunFailure, UserError
+from scse.evaluation import perplexity_over_depths
+from scse.model import LoopedLM
+from scse.persistence import load_weights, save_model
+from scse.progress import Meter, progress
+from scse.training.batches import BatchSource
+from scse.training.checkpoint import WEIGHTS, CheckpointStore, collect, restore
+from scse.training.config import RunOptions, TrainConfig, data_config
+from scse.training.distributed import Objective, World, accumulating, distribute, gathered, whole, world
+from scse.training.optimiser import autocast, learning_rate, make_optimiser, resolve_precision
+from scse.training.run_folder import Metrics, MetricsSink, NoMetrics, locked, settle_config, stored_precision
+from scse.training.speed import matmul_rate, training_flops
+from scse.training.streams import dropout_seed, initialisation_seed, loop_depth
+
+VALIDATION_DEPTH = 8
+log = logging.getLogger("scse")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an invocation ended: at which step, whether the run is complete, whether this process speaks for it."""
+
+    step: int
+    finished: bool
+    validation_ppl: float | None
+    leads: bool = True
+
+
+def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = None) -> Outcome:
+    """Train to the end, from the newest good checkpoint of `folder` if there is one."""
+    folder = Path(folder)
+    options = options or RunOptions()
+    with world() as here, locked(folder) if here.leads else contextlib.nullcontext():
+        precision = here.from_leader(stored_precision(folder))
+        if config.precision != "auto":
+            precision = config.precision
+        config = replace(config, precision=precision or resolve_precision("auto", here.device))
+        corpus = open_corpus(data_config(config, options), progress=here.leads and not options.quiet)
+        trainer = Trainer(config, options, folder, corpus, here)
+        return trainer.run()
+
+
+class Trainer:
+    """One process's part of a run."""
+
+    def __init__(self, config: TrainConfig, options: RunOptions, folder: Path, corpus: Corpus, here: World) -> None:
+        self.options, self.folder, self.corpus, self.world = options, folder, corpus, here
+        train_split, self.validation = corpus.split("train"), corpus.split("validation")
+        digests = {s.name: s.digest for s in (train_split, self.validation)} | {"tokenizer": corpus.tokenizer.digest}
+        if here.leads:
+            config = settle_config(folder, config, digests)
+        self.config = here.from_leader(config)
+        self.micro_batches = self._micro_batches()
+        context = self.config.model.shape.context
+        self.batches = BatchSource(train_split.tokens, context, self.config.batch, self.config.data_seed)
+        self.model = LoopedLM(self.config.model, seed=initialisation_seed(self.config.seed)).to(here.device).train()
+        self.module = distribute(Objective(self.model, options.recompute), options.strategy, here)
+        self.optimiser = make_optimiser(self.module, self.config)
+        self.store = CheckpointStore(folder / "checkpoints", options.keep)
+        self.rate = 0.0
+        self.last_ppl: float | None = None
+
+    def run(self) -> Outcome:
+        step = self._resume()
+        if step >= self.config.steps:
+            self._export()
+            return Outcome(step, True, self.last_ppl, self.world.leads)
+        self.rate = matmul_rate(getattr(torch, self.config.precision), self.world.device)
+        with stop_signals() as stop, self._metrics(step) as metrics, self._progress(step) as meter:
+            while step < self.config.steps:
+                metrics.write(self._step(step, meter))
+                step += 1
+                stopping = self.world.any(stop.requested)
+                self._milestones(step, stopping, metrics)
+                if stopping and step < self.config.steps:
+                    return Outcome(step, False, self.last_ppl, self.world.leads)
+        self._export()
+        return Outcome(step, True, self.last_ppl, self.world.leads)
+
+    def _step(self, step: int, meter: Meter) -> dict[str, float]:
+        """One optimiser step; the metrics row describes the state after it."""
+        begin = time.perf_counter()
+        loops = self.model.recurrence.core.trained_depth or loop_depth(self.config.seed, step, self.config.max_loops)
+        loss = self._accumulate_gradients(step, loops)
+        norm = float(whole(torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.config.clip)))
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise RunFailure(self._divergence(step, loops, loss, norm))
+        rate = learning_rate(self.config, step)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+
+        seconds = time.perf_counter() - begin
+        tokens = self.config.tokens_per_step
+        share = training_flops(self.config, self.model.recurrence.body_applications(loops)) / seconds
+        share /= self.rate * self.world.size
+        meter.describe(
+            f"{self.config.model.family} step {step + 1}/{self.config.steps} loss {loss:.3f} at T={loops}, "
+            f"{share:.0%} of the matrix-product rate"
+        )
+        meter.advance(tokens)
+        row = {"step": step + 1, "loss": loss, "loops": loops, "lr": rate, "grad_norm": norm}
+        return row | {"seconds": seconds, "tokens_per_second": tokens / seconds, "matmul_share": share}
+
+    def _accumulate_gradients(self, step: int, loops: int) -> float:
+        """Gradients of the mean loss over the whole batch, this process working on its share; returns that loss."""
+        config, here = self.config, self.world
+        parts = self.batches.rows(step).chunk(self.micro_batches)
+        mine = range(here.rank, self.micro_batches, here.size)
+        total = 0.0
+        for index in mine:
+            torch.manual_seed(dropout_seed(config.seed, step, index))
+            with accumulating(self.module, last=index == mine[-1]):
+                with autocast(config.precision, here.device):
+                    nll = self.module(parts[index].to(here.device), loops)
+                # Wrappers average over processes; the loss is a mean over the tokens of all of them.
+                (nll * (here.size / config.tokens_per_step)).backward()
+            total += nll.item()
+        return here.total(total) / config.tokens_per_step
+
+    def _milestones(self, step: int, stopping: bool, metrics: MetricsSink) -> None:
+        """Validation and checkpoints, where they are due."""
+        due = step == self.config.steps or step % self.options.checkpoint_every == 0
+        validated = due or step % self.options.eval_every == 0
+        if validated:
+            self.last_ppl = self._validate()
+            metrics.write({"step": step, "validation_ppl": self.last_ppl, "validation_loops": VALIDATION_DEPTH})
+        if due or stopping:
+            tensors = collect(self.model, self.optimiser)
+            if self.world.leads:
+                self.store.save(step, tensors, self.last_ppl if validated else None)
+
+    def _validate(self) -> float:
+        """Perplexity at depth 8 on the first windows of the validation split."""
+        ppl = math.nan
+        with gathered(self.module), autocast(self.config.precision, self.world.device):
+            if self.world.leads:
+                (result,) = perplexity_over_depths(
+                    self.model, self.validation.tokens, [VALIDATION_DEPTH], limit=self.options.eval_windows
+                )
+                ppl = result.ppl
+            return float(self.world.from_leader(ppl))
+
+    def _resume(self) -> int:
+        """Load the newest good checkpoint; the step to go on from."""
+        checkpoint = self.world.from_leader(self.store.newest() if self.world.leads else None)
+        if checkpoint is None:
+            return 0
+        restore(checkpoint, self.model, self.optimiser)
+        self.last_ppl = checkpoint.validation_ppl
+        if self.world.leads and checkpoint.step < self.config.steps:
+            log.info("continuing %s from step %d", self.folder, checkpoint.step)
+        return checkpoint.step
+
+    def _export(self) -> None:
+        """The final model and its tokenizer, in `model/`."""
+        if not self.world.leads or (self.folder / "model" / "config.json").exists():
+            return
+        final = LoopedLM(self.config.model)
+        load_weights(final, self.store.folder / f"step-{self.config.steps}" / WEIGHTS)
+        self.corpus.tokenizer.save(self.folder / "model")
+        save_model(final, self.folder / "model")
+
+    def _micro_batches(self) -> int:
+        """Parts of a batch over all processes. N processes with one part each are one process with N parts."""
+        parts, size = self.config.micro_batches, self.world.size
+        parts = parts if parts % size == 0 else parts * size
+        if self.config.batch % parts:
+            raise UserError(
+                f"a batch of {self.config.batch} sequences cannot be split evenly over {size} processes "
+                f"with {self.config.micro_batches} micro-batches each; use a number of processes that divides it"
+            )
+        return parts
+
+    def _divergence(self, step: int, loops: int, loss: float, norm: float) -> str:
+        steps = self.store.steps()
+        good = f"the last good checkpoint is {self.store.folder / f'step-{steps[0]}'}" if steps else "no checkpoint yet"
+        return (
+            f"step {step + 1} at depth {loops} gave a loss of {loss} and a gradient norm of {norm}; {good}. "
+            "Start a new run with a smaller lr or step_scale"
+        )
+
+    def _metrics(self, step: int) -> contextlib.AbstractContextManager[MetricsSink]:
+        if self.world.leads:
+            return Metrics(self.folder, step, self.options.tensorboard)
+        return contextlib.nullcontext(NoMetrics())
+
+    def _progress(self, step: int) -> contextlib.AbstractContextManager[Meter]:
+        left = (self.config.steps - step) * self.config.tokens_per_step
+        shown = self.world.leads and not self.options.quiet
+        return progress(f"{self.config.model.family}: training", left, "tok", enabled=shown)
+
+
+@dataclass
+class StopRequest:
+    requested: bool = False
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[StopRequest]:
+    """SIGTERM and Ctrl-C ask the loop to save and stop after the current step; a second one ends at once."""
+    stop = StopRequest()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        stop.requested = True
+        signal.signal(number, before[signal.Signals(number)])
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for number in before:
+            signal.signal(number, ask)
+    except ValueError:
+        # Only the main thread may set handlers; elsewhere the host program decides what signals do.
+        yield stop
+        return
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
