@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from scse.config import ModelConfig, Shape, scale
 from scse.errors import UserError
 from scse.nn import RMSNorm
+from scse.nn.dropout import Dropout
 from scse.nn.loss import head_nll, token_nll
 from scse.recurrence import FAMILIES, Frame, Recurrence
 
@@ -71,7 +72,7 @@ class LoopedLM(nn.Module):
         shape = config.shape
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.positions = nn.Embedding(shape.context, shape.width)
-        self.dropout = nn.Dropout(shape.dropout)
+        self.dropout = Dropout(shape.dropout)
         self.recurrence = FAMILIES.build(config)
         self.final_norm = RMSNorm(shape.width, shape.norm_eps)
         self.init_weights(seed)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scse.config import Shape
+from scse.nn.dropout import Dropout
 
 
 class CausalSelfAttention(nn.Module):
@@ -19,7 +20,7 @@ class CausalSelfAttention(nn.Module):
         self.heads = shape.heads
         self.qkv = nn.Linear(shape.width, 3 * shape.width, bias=False)
         self.out = nn.Linear(shape.width, shape.width, bias=False)
-        self.dropout = nn.Dropout(shape.dropout)
+        self.dropout = Dropout(shape.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         B, L, d = x.shape

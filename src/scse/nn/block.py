@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from scse.config import Shape
 from scse.nn.attention import CausalSelfAttention
+from scse.nn.dropout import Dropout
 from scse.nn.norm import RMSNorm
 
 
@@ -17,7 +18,7 @@ class SwiGLU(nn.Module):
         super().__init__()
         self.gate_up = nn.Linear(shape.width, 2 * shape.ff_width, bias=False)
         self.down = nn.Linear(shape.ff_width, shape.width, bias=False)
-        self.dropout = nn.Dropout(shape.dropout)
+        self.dropout = Dropout(shape.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up(x).chunk(2, dim=-1)
