@@ -12,7 +12,9 @@ from scse.errors import RunFailure, UserError, unknown_name
 
 # name -> what `scse --help` says; the module is scse.cli.<name>
 COMMANDS = {
+    "demo": "the main job in miniature: train three families, turn the depth knob",
     "train": "train a model; the same command again continues it",
+    "bench": "performance ratios against a plain reference",
     "families": "every recurrence family: name, equation, options",
     "params": "parameter counts, ours and as the paper counts",
     "flops": "the paper's FLOP proxies per token",

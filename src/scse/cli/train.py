@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
+    from scse.machine import keep_freed_memory
     from scse.training import RunOptions, assemble, protocol
     from scse.training.trainer import train
 
@@ -57,6 +58,7 @@ def run(args: Arguments) -> None:
         tensorboard=args.tensorboard,
         quiet=args.quiet,
     )
+    keep_freed_memory()
     outcome = train(config, args.out, options)
     if not outcome.leads:
         return

@@ -84,6 +84,12 @@ class FamilyTable:
     def __iter__(self) -> Iterator[Family]:
         return iter(self.rows.values())
 
+    def register(self, row: Family) -> None:
+        """Add a row from outside the package; a name that is taken is an error, never a replacement."""
+        if row.name in self.rows:
+            raise UserError(f"there is already a family '{row.name}'; register yours under another name")
+        self.rows[row.name] = row
+
     def find(self, name: str) -> Family:
         """The row called `name`; `unshared-5` finds the row `unshared-N` with N = 5."""
         if name in self.rows:

@@ -12,6 +12,7 @@ from scse.errors import UserError, unknown_name
 from scse.recurrence import FAMILIES
 from scse.recurrence.registry import typed_like
 
+SMALLEST_BPE = 257
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
@@ -144,6 +145,8 @@ def tokenizer_vocabulary(tokenizer: str) -> int:
     kind, _, number = tokenizer.partition("-")
     if kind != "bpe" or not (number.isascii() and number.isdigit()):
         raise UserError(f"unknown tokenizer '{tokenizer}'; use 'gpt2' or 'bpe-N', for example 'bpe-4096'")
+    if int(number) < SMALLEST_BPE:
+        raise UserError(f"'{tokenizer}' is too small: bytes and <|endoftext|> alone take {SMALLEST_BPE} entries")
     return int(number)
 
 

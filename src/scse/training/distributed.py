@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -68,6 +69,9 @@ def world() -> Iterator[World]:
         yield World(rank, size, device)
     finally:
         if size > 1:
+            # Gloo's thread frees the tensors of its last exchange and needs the interpreter lock for that; the group's
+            # destructor waits for the thread while holding the lock. Sleeping gives it up until the thread is idle.
+            time.sleep(0.2)
             dist.destroy_process_group()
 
 

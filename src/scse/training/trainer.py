@@ -53,8 +53,7 @@ def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = 
             precision = config.precision
         config = replace(config, precision=precision or resolve_precision("auto", here.device))
         corpus = open_corpus(data_config(config, options), progress=here.leads and not options.quiet)
-        trainer = Trainer(config, options, folder, corpus, here)
-        return trainer.run()
+        return Trainer(config, options, folder, corpus, here).run()
 
 
 class Trainer:

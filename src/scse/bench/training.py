@@ -1,0 +1,116 @@
+"""The training step against the plain reference: time, share of the machine's matrix-product rate, memory, depth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scse.accounting import body_flops, head_flops
+from scse.bench.measure import best_seconds, peak_bytes, time_by_kind
+from scse.bench.reference import PlainSCSE
+from scse.config import scale
+from scse.machine import keep_freed_memory
+from scse.model import LoopedLM, model_config
+from scse.training.optimiser import autocast, resolve_precision
+from scse.training.speed import matmul_rate
+
+CPU = torch.device("cpu")
+MEAN_DEPTHS = (4, 5)  # their mean is the mean of uniform{1, …, 8}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the benchmark. `bar` is what we hold ourselves to, `met` whether this run of it did."""
+
+    measure: str
+    value: float
+    unit: str
+    bar: str = ""
+    met: bool | None = None
+    note: str = ""
+
+
+class StepBench:
+    """The same batch through our step and through the reference, forward and backward."""
+
+    def __init__(self, scale_name: str, tokens: int, repeats: int) -> None:
+        self.shape = scale(scale_name)
+        self.repeats = repeats
+        self.precision = resolve_precision("auto", CPU)
+        draw = torch.Generator().manual_seed(0)
+        size = (max(1, tokens // self.shape.context), self.shape.context + 1)
+        self.rows = torch.randint(0, self.shape.vocabulary, size, generator=draw)
+        self.tokens = size[0] * self.shape.context
+        self.model = LoopedLM(model_config("scse", self.shape)).train()
+        self.reference = PlainSCSE(self.shape).train()
+        self.reference.take(self.model.state_dict())
+
+    def ours(self, loops: int, recompute: bool = False) -> Callable[[], None]:
+        return lambda: self._step(self.model, lambda x, y: self.model.nll(x, y, loops, recompute), self.precision)
+
+    def plain(self, loops: int, precision: str) -> Callable[[], None]:
+        return lambda: self._step(self.reference, lambda x, y: self.reference(x, y, loops), precision)
+
+    def _step(self, module: torch.nn.Module, loss: Callable[[Tensor, Tensor], Tensor], precision: str) -> None:
+        with autocast(precision, CPU):
+            value = loss(self.rows[:, :-1], self.rows[:, 1:])
+        value.backward()
+        module.zero_grad(set_to_none=True)
+
+    def run(self) -> Iterator[Row]:
+        dtype = getattr(torch, self.precision)
+        rate = matmul_rate(dtype, CPU, repeats=8)
+        reference = self._reference_seconds()
+        keep_freed_memory()  # as `scse train` does; the reference ran as PyTorch comes
+        depths = sorted({1, 2, 8, *MEAN_DEPTHS})
+        times = best_seconds({str(t): self.ours(t) for t in depths}, self.repeats)
+        rate = max(rate, matmul_rate(dtype, CPU, repeats=8))
+        yield Row(f"best matrix-product rate, {self.precision}", rate / 1e9, "GFLOP/s")
+        yield from self._speed_rows(float(np.mean([times[str(t)] for t in MEAN_DEPTHS])), reference, rate)
+        yield from self._memory_rows()
+        yield self._slope_row({t: times[str(t)] for t in depths})
+        yield from self._recompute_rows()
+
+    def _reference_seconds(self) -> dict[str, float]:
+        work = {f"{p} {t}": self.plain(t, p) for p in ("float32", "bfloat16") for t in MEAN_DEPTHS}
+        times = best_seconds(work, max(2, self.repeats // 2))
+        return {p: float(np.mean([times[f"{p} {t}"] for t in MEAN_DEPTHS])) for p in ("float32", "bfloat16")}
+
+    def _speed_rows(self, step: float, reference: dict[str, float], rate: float) -> Iterator[Row]:
+        yield Row(f"our training step, {self.precision}, mean depth 4.5", step, "s")
+        for precision, bar in (("float32", 2.3), ("bfloat16", 1.6)):
+            seconds = reference[precision]
+            yield Row(f"reference step, {precision}", seconds, "s")
+            ratio = seconds / step
+            yield Row(f"speed-up over the {precision} reference", ratio, "×", f"≥ {bar}", ratio >= bar)
+        body = sum(MEAN_DEPTHS) / len(MEAN_DEPTHS) * body_flops(self.shape)
+        floor = 3 * self.tokens * (body + head_flops(self.shape)) / rate
+        note = f"nothing exact is more than {reference['float32'] / floor:.2f}× the float32 reference"
+        yield Row("all matrix products at the best rate", floor, "s", note=note)
+        parts = time_by_kind(self.ours(MEAN_DEPTHS[0]))
+        where = ", ".join(f"{kind} {share:.0%}" for kind, share in parts.items())
+        yield Row("share of that rate reached", floor / step, "", "≥ 0.55", floor / step >= 0.55, f"time: {where}")
+
+    def _memory_rows(self) -> Iterator[Row]:
+        ours, plain = peak_bytes(self.ours(5)), peak_bytes(self.plain(5, "float32"))
+        yield Row("peak memory of our step, T = 5", ours / 2**20, "MiB", note=f"reference {plain / 2**20:.0f} MiB")
+        yield Row("share of the reference's", ours / plain, "", "≤ 0.40", ours / plain <= 0.40)
+
+    def _slope_row(self, times: dict[int, float]) -> Row:
+        depth, seconds = np.array(list(times)), np.array(list(times.values()))
+        slope, start = np.polyfit(depth, seconds, 1)
+        residual = seconds - (slope * depth + start)
+        fit = 1 - residual.var() / seconds.var()
+        return Row("one more loop", float(slope) * 1e3, "ms", "linear", bool(fit >= 0.95), f"R² = {fit:.4f}, T = 1…8")
+
+    def _recompute_rows(self) -> Iterator[Row]:
+        times = best_seconds({"kept": self.ours(8), "recomputed": self.ours(8, True)}, max(2, self.repeats // 2))
+        ratio = times["recomputed"] / times["kept"]
+        yield Row("time with --recompute, T = 8", ratio, "×", "≤ 1.4", ratio <= 1.4)
+        low, high, kept = (peak_bytes(self.ours(t, again)) for t, again in ((2, True), (8, True), (8, False)))
+        note = f"T = 8: {kept / 2**20:.0f} MiB without, {high / 2**20:.0f} MiB with"
+        yield Row("memory with --recompute, T = 8 over T = 2", high / low, "×", "nearly flat", high / low <= 1.25, note)

@@ -1,0 +1,38 @@
+"""Performance ratios against a plain eager PyTorch reference, measured in this process.
+
+'bar' is what the project holds itself to; whether it is met depends on the machine, so each row says what was seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import asdict
+
+from scse.cli.common import Arguments, add_json, add_scale, print_json, print_rows
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_scale(parser, default="22m")
+    parser.add_argument("--tokens", type=int, default=4096, metavar="N", help="tokens per step (default 4096)")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="measurements of each piece (default 5)")
+    add_json(parser)
+
+
+def run(args: Arguments) -> None:
+    # torch's profiler, which counts the memory, announces itself on stderr unless told not to.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    from scse.bench.training import StepBench
+    from scse.errors import UserError
+    from scse.provenance import provenance
+
+    for name in ("tokens", "repeats"):
+        if getattr(args, name) < 1:
+            raise UserError(f"--{name} must be at least 1, got {getattr(args, name)}")
+    rows = [asdict(row) for row in StepBench(args.scale, args.tokens, args.repeats).run()]
+    if args.json:
+        print_json({"scale": args.scale, "tokens": args.tokens, "rows": rows, "provenance": provenance()})
+        return
+    for row in rows:
+        row["met"] = "" if row["met"] is None else "yes" if row["met"] else "no"
+    print_rows(rows, as_json=False, title=f"Training step, {args.scale}, {args.tokens} tokens")

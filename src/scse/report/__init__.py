@@ -1,0 +1,1 @@
+"""Figures and tables from numbers. Nothing here needs torch."""

@@ -1,0 +1,91 @@
+"""Figures. A method keeps its colour and marker everywhere; the palette is Okabe and Ito's, for all kinds of sight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# family -> (colour, marker); variants of a family share its colour and differ in the marker
+STYLES: dict[str, tuple[str, str]] = {
+    "scse": ("#009E73", "o"),
+    "scse-embedding": ("#009E73", "v"),
+    "scse-initial": ("#009E73", "x"),
+    "scse-random": ("#009E73", "d"),
+    "looped": ("#D55E00", "s"),
+    "looped-s035": ("#D55E00", "v"),
+    "adapter": ("#0072B2", "v"),
+    "tuned-adapter": ("#0072B2", "^"),
+    "step-adapter": ("#56B4E9", "D"),
+    "film-adapter": ("#56B4E9", "P"),
+    "scalar-gate": ("#E69F00", "s"),
+    "channel-gate": ("#E69F00", "D"),
+    "norm-reset": ("#CC79A7", "s"),
+    "sc-cond": ("#F0E442", "o"),
+    "sc-cond-unmasked": ("#F0E442", "v"),
+    "sc-cond-subtractive": ("#999933", "o"),
+    "forcing-subtraction": ("#CC79A7", "o"),
+    "leak": ("#999999", "o"),
+}
+UNSHARED_STYLE = ("#000000", "_")
+
+
+def style(family: str) -> tuple[str, str]:
+    """Colour and marker of a family."""
+    return STYLES.get(family, UNSHARED_STYLE)
+
+
+def depth_response(curves: Mapping[str, Mapping[int, float]], path: Path, trained: int = 8, title: str = "") -> None:
+    """Perplexity against loop depth, on the paper's axes: log2 depth, shifted-log perplexity, minima starred."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.add_subplot()
+    for family, curve in curves.items():
+        colour, marker = style(family)
+        depths = sorted(curve)
+        axes.plot(depths, [curve[t] for t in depths], color=colour, marker=marker, label=family, linewidth=1.6)
+        best = min(curve, key=lambda t: curve[t])
+        axes.plot(best, curve[best], marker="*", markersize=15, color=colour, markeredgecolor="white", zorder=5)
+    _depth_axis(axes, sorted({t for curve in curves.values() for t in curve}), trained)
+    _shifted_log_axis(axes, [value for curve in curves.values() for value in curve.values()])
+    axes.set_title(title, loc="left", fontsize=10)
+    axes.legend(frameon=False, fontsize=9)
+    axes.grid(axis="y", alpha=0.25)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
+def _depth_axis(axes: Axes, depths: list[int], trained: int) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(depths, [str(t) for t in depths])
+    axes.set_xlabel("loop depth T at evaluation (log scale)")
+    if depths[-1] > trained:
+        axes.axvspan(trained, depths[-1] * 1.1, color="0.5", alpha=0.12, lw=0)
+        axes.text(
+            trained * 1.06, 0.98, "deeper than trained", transform=axes.get_xaxis_transform(), va="top", fontsize=8
+        )
+    axes.set_xlim(depths[0] / 1.1, depths[-1] * 1.1)
+
+
+def _shifted_log_axis(axes: Axes, values: list[float]) -> None:
+    """log(PPL − c) with c a little below the smallest value: differences near the best stay visible."""
+    from matplotlib.ticker import MaxNLocator, ScalarFormatter
+
+    low, high = min(values), max(values)
+    shift = low - 0.25 * max(high - low, 0.01 * low)
+    axes.set_yscale(
+        "function",
+        functions=(lambda y: np.log(np.maximum(y - shift, 1e-12)), lambda u: np.exp(u) + shift),
+    )
+    axes.yaxis.set_major_locator(MaxNLocator(8))
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.set_ylabel(f"perplexity (scale: log(PPL − {shift:.1f}))")

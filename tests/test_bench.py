@@ -1,0 +1,79 @@
+"""The yardstick is the same function as the model, and the measuring tools measure."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import torch
+
+from scse import LoopedLM, model_config
+from scse.bench.measure import best_seconds, peak_bytes, time_by_kind
+from scse.bench.reference import PlainSCSE
+from scse.cli import main
+from tinymodels import TINY, some_ids
+
+
+def test_the_reference_computes_the_models_loss_and_gradients():
+    model = LoopedLM(model_config("scse", TINY)).double().eval()
+    plain = PlainSCSE(TINY).double().eval()
+    plain.take(model.state_dict())
+    ids = some_ids(length=TINY.context)
+    ours, theirs = model.nll(ids[:, :-1], ids[:, 1:], 3) / ids[:, 1:].numel(), plain(ids[:, :-1], ids[:, 1:], 3)
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
+    ours.backward()
+    theirs.backward()
+    torch.testing.assert_close(model.tokens.weight.grad, plain.tokens.weight.grad, rtol=1e-9, atol=1e-12)
+    down = model.recurrence.core.block.mlp.down.weight.grad
+    torch.testing.assert_close(down, plain.core.down.weight.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_peak_memory_counts_what_is_held_at_once():
+    def in_turn():
+        for _ in range(4):
+            torch.empty(2**20)
+
+    def at_once():
+        _ = [torch.empty(2**20) for _ in range(4)]
+
+    assert 4 * 2**20 <= peak_bytes(in_turn) < 5 * 2**20
+    assert 16 * 2**20 <= peak_bytes(at_once) < 17 * 2**20
+
+
+def test_the_chunked_loss_needs_less_memory_than_full_logits():
+    model, plain = LoopedLM(model_config("scse", "mini")), PlainSCSE(model_config("scse", "mini").shape)
+    ids = some_ids(batch=16, length=129, vocabulary=4096)
+    ours = peak_bytes(lambda: model.nll(ids[:, :-1], ids[:, 1:], 1).backward())
+    assert ours < 0.6 * peak_bytes(lambda: plain(ids[:, :-1], ids[:, 1:], 1).backward())
+
+
+def test_recompute_keeps_memory_nearly_flat_in_depth():
+    model, ids = LoopedLM(model_config("scse", "mini")), some_ids(batch=16, length=129, vocabulary=4096)
+
+    def peak(loops, recompute):
+        return peak_bytes(lambda: model.nll(ids[:, :-1], ids[:, 1:], loops, recompute).backward())
+
+    growth_kept, growth_recomputed = (peak(8, r) - peak(2, r) for r in (False, True))
+    assert growth_recomputed < 0.15 * growth_kept
+
+
+def test_time_is_sorted_by_kind_and_adds_up():
+    a, b = torch.randn(600, 600), torch.randn(2, 100)
+    parts = time_by_kind(lambda: [a @ a for _ in range(5)] + [torch.log_softmax(b, 1)])
+    assert next(iter(parts)) == "matrix products"
+    assert "softmax of the head" in parts
+    assert abs(sum(parts.values()) - 1) < 1e-9
+
+
+def test_the_shortest_time_is_reported():
+    waits = iter([0.03, 0.0, 0.03])
+    assert best_seconds({"wait": lambda: time.sleep(next(waits))}, 3)["wait"] < 0.02
+
+
+def test_the_command_prints_every_measure(capsys):
+    assert main(["bench", "--scale", "mini", "--tokens", "256", "--repeats", "1", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    measures = " ".join(row["measure"] for row in report["rows"])
+    for part in ("matrix-product rate", "float32 reference", "bfloat16 reference", "peak memory", "one more loop"):
+        assert part in measures
+    assert main(["bench", "--repeats", "0"]) == 2

@@ -1,0 +1,70 @@
+"""The documentation's code runs, and what it names exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from scse import FAMILIES, LoopedLM, load_model, model_config, save_model
+from scse.cli import COMMANDS
+from scse.errors import UserError
+from scse.training import PROTOCOLS
+from tinymodels import NAMES, some_ids
+
+ROOT = Path(__file__).parent.parent
+DOCS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+def python_blocks(path: Path) -> str:
+    return "\n".join(re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL))
+
+
+def test_adding_a_family_works_as_described(monkeypatch, tmp_path):
+    monkeypatch.setattr(FAMILIES, "rows", dict(FAMILIES.rows))
+    space: dict = {}
+    exec(python_blocks(ROOT / "docs" / "adding-a-family.md"), space)
+    assert space["logits"].shape == (2, 16, 4096)
+
+    model = LoopedLM(model_config("fading-adapter", "mini")).eval()
+    assert model.recurrence.step_dependent
+    ids = some_ids(vocabulary=4096)
+    save_model(model, tmp_path)
+    assert torch.equal(load_model(tmp_path)(ids, 5), model(ids, 5))
+    steady = LoopedLM(model_config("fading-adapter", "mini", {"fade": 1.0})).eval()
+    plain = LoopedLM(model_config("tuned-adapter", "mini")).eval()
+    assert torch.equal(steady(ids, 5), plain(ids, 5)), "without fading it is the tuned adapter"
+    with pytest.raises(UserError, match="already a family 'scse'"):
+        FAMILIES.register(FAMILIES.find("scse"))
+
+
+def test_readme_code_runs(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    space: dict = {}
+    exec(python_blocks(ROOT / "README.md"), space)
+    assert space["logits"].shape[-1] == 50_257
+
+
+def test_every_family_and_command_is_in_the_documentation():
+    readme, equations = (ROOT / "README.md").read_text(), (ROOT / "docs" / "equations.md").read_text()
+    for name in NAMES:
+        assert f"`{name}`" in equations or name.startswith(("scse-", "unshared-"))
+    for command in COMMANDS:
+        assert f"scse {command}" in readme
+    training = (ROOT / "docs" / "training.md").read_text()
+    for protocol in PROTOCOLS:
+        assert protocol in training or protocol.removeprefix("wikitext-103") in training
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_links_files_and_tests_named_in_the_documentation_exist(path):
+    text = path.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        assert target.startswith("https://") or (path.parent / target).exists(), target
+    source = "\n".join(p.read_text() for p in (ROOT / "tests").rglob("*.py"))
+    for test in re.findall(r"`(test_\w+)`", text):
+        assert f"def {test}(" in source, test
+    for module in re.findall(r"`((?:nn|recurrence|training|evaluation|data)/\w+\.py)`", text):
+        assert (ROOT / "src" / "scse" / module).exists(), module

@@ -1,0 +1,72 @@
+"""Two processes train what one process trains, and each can continue the other's run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from runs import command, final_tensors, run
+
+from scse.errors import UserError
+from scse.training import distributed, trainer
+
+# N processes with one micro-batch each draw the dropout masks of one process with N micro-batches.
+PARTS = {"micro_batches": 2}
+
+
+def torchrun(corpus, out, strategy):
+    arguments = command(corpus, out, "--quiet", "--strategy", strategy, **PARTS)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scse"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [*launcher, *arguments], capture_output=True, text=True, timeout=240, check=False, env=environment
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.count("9 steps done") == 1, "one process speaks for all"
+
+
+def forget_after(out, step):
+    """Put a finished run back to an earlier checkpoint."""
+    for path in (out / "checkpoints").iterdir():
+        if int(path.name[5:]) > step:
+            shutil.rmtree(path)
+    shutil.rmtree(out / "model")
+
+
+def assert_close_run(left, right):
+    for ours, theirs in zip(final_tensors(left), final_tensors(right), strict=True):
+        assert ours.keys() == theirs.keys()
+        for name in ours:
+            torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_equal_one_and_continue_each_other(corpus, tmp_path, strategy):
+    run(corpus, tmp_path / "one", **PARTS)
+    torchrun(corpus, tmp_path / "two", strategy)
+    assert_close_run(tmp_path / "one", tmp_path / "two")
+
+    shutil.copytree(tmp_path / "one", tmp_path / "one-then-two")
+    forget_after(tmp_path / "one-then-two", 6)
+    torchrun(corpus, tmp_path / "one-then-two", strategy)
+    assert_close_run(tmp_path / "one", tmp_path / "one-then-two")
+
+    forget_after(tmp_path / "two", 6)
+    run(corpus, tmp_path / "two", **PARTS)
+    assert_close_run(tmp_path / "one", tmp_path / "two")
+
+
+def test_a_batch_that_cannot_be_split(corpus, tmp_path, monkeypatch):
+    class Three(distributed.World):
+        def from_leader(self, value):
+            return value
+
+    three = Three(0, 3, torch.device("cpu"))
+    monkeypatch.setattr(trainer, "world", lambda: contextlib.nullcontext(three))
+    with pytest.raises(UserError, match="a batch of 4 sequences cannot be split evenly over 3 processes"):
+        run(corpus, tmp_path / "out")

@@ -1,0 +1,76 @@
+"""`scse train` as a user types it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from runs import command, scse
+
+
+def test_a_run_from_the_command_line(corpus, tmp_path):
+    out = tmp_path / "out"
+    result = scse(command(corpus, out, "--family", "tuned-adapter", "--tensorboard", "--json"))
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert summary.pop("ppl") > 1
+    assert summary == {"run": str(out), "step": 9, "finished": True}
+    assert "tuned-adapter step 9/9 loss" in result.stderr
+    assert "of the matrix-product rate" in result.stderr
+
+    config = json.loads((out / "config.json").read_text())
+    assert config["train"]["model"]["options"]["step_scale"] == 0.35
+    assert set(config["data"]) == {"train", "validation", "tokenizer"}
+    assert config["provenance"]["torch"].startswith("2.")
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if "loss" in row] == list(range(1, 10))
+    assert {"loss", "loops", "lr", "grad_norm", "tokens_per_second", "matmul_share"} <= rows[0].keys()
+    assert any("validation_ppl" in row and row["validation_loops"] == 8 for row in rows)
+    assert list((out / "tensorboard").glob("events*"))
+
+    again = scse(command(corpus, out, "--family", "tuned-adapter"))
+    assert again.returncode == 0
+    assert "9 steps done, validation perplexity" in again.stdout
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--family", "scze"], "did you mean 'scse'?"),
+        (["--protocol", "wikitext2"], "did you mean 'wikitext-2'?"),
+        (["--set", "lr"], "--set takes name=value, got 'lr'"),
+        (["--set", "depth=9"], "unknown option for a run of 'scse'"),
+        (["--strategy", "fsdpp"], "did you mean 'fsdp'?"),
+        (["--set", "heads=5"], "5 heads do not divide the width 24"),
+        (["--data", "wikitex-2"], "did you mean 'wikitext-2'?"),
+        (["--checkpoint-every", "0"], "checkpoint_every must be at least 1"),
+        (["--vocab", "0"], "take 257 entries"),
+    ],
+)
+def test_mistakes(corpus, tmp_path, extra, message):
+    result = scse(command(corpus, tmp_path / "out", *extra))
+    assert result.returncode == 2, result.stderr
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "empty"),
+        (b"caf\xe9 au lait, not in UTF-8", "UTF-8"),
+        (b"text\x00with\x00nulls", "binary"),
+        (b"a few words only", "too few for a context of 16"),
+    ],
+)
+def test_unusable_text(tmp_path, content, message):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for split in ("train", "validation", "test"):
+        (folder / f"{split}.txt").write_bytes(content)
+    result = scse(command(folder, tmp_path / "out"))
+    assert result.returncode == 2, result.stderr
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not list((tmp_path / "cache").rglob("train.bin")) or message.startswith("too few")
