@@ -44,7 +44,7 @@ def test_a_run_from_the_command_line(corpus, tmp_path):
         (["--set", "heads=5"], "5 heads do not divide the width 24"),
         (["--data", "wikitex-2"], "did you mean 'wikitext-2'?"),
         (["--checkpoint-every", "0"], "checkpoint_every must be at least 1"),
-        (["--vocab", "0"], "take 257 entries"),
+        (["--vocab", "0"], "needs bpe-257 or more"),
     ],
 )
 def test_mistakes(corpus, tmp_path, extra, message):

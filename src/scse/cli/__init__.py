@@ -14,6 +14,7 @@ from scse.errors import RunFailure, UserError, unknown_name
 COMMANDS = {
     "demo": "the main job in miniature: train three families, turn the depth knob",
     "train": "train a model; the same command again continues it",
+    "eval": "perplexity of a run at fixed depths, all from one unroll",
     "bench": "performance ratios against a plain reference",
     "families": "every recurrence family: name, equation, options",
     "params": "parameter counts, ours and as the paper counts",

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from scse.errors import UserError
 from scse.model import LoopedLM
+from scse.progress import progress
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,14 @@ def windows(tokens: np.ndarray, context: int, batch: int, limit: int | None = No
 
 @torch.no_grad()
 def perplexity_over_depths(
-    model: LoopedLM, tokens: np.ndarray, depths: Sequence[int], batch: int = 32, limit: int | None = None
+    model: LoopedLM,
+    tokens: np.ndarray,
+    depths: Sequence[int],
+    batch: int = 32,
+    limit: int | None = None,
+    show: bool = False,
 ) -> list[DepthResult]:
-    """One result per depth, in the order given. `limit` keeps only the first windows (for curves during training)."""
+    """One result per depth, in the order given. `limit` keeps only the first windows, `show` shows progress."""
     if not depths or min(depths) < 1:
         raise UserError(f"depths must be at least 1, got {list(depths)}")
     device = model.tokens.weight.device
@@ -56,13 +62,17 @@ def perplexity_over_depths(
     count = 0
     was_training = model.training
     model.eval()
+    context = model.config.shape.context
+    total = len(tokens) - 1 if limit is None else min(len(tokens) - 1, limit * context)
     try:
-        for inputs, targets in windows(tokens, model.config.shape.context, batch, limit):
-            for state in islice(model.unroll(inputs.to(device)), max(depths) + 1):
-                if state.t in sums:
-                    losses = model.token_nll(state.hidden, targets.to(device))
-                    sums[state.t] += losses.sum(dtype=torch.float64).item()
-            count += targets.numel()
+        with progress("evaluating", total, "tok", enabled=show) as meter:
+            for inputs, targets in windows(tokens, context, batch, limit):
+                for state in islice(model.unroll(inputs.to(device)), max(depths) + 1):
+                    if state.t in sums:
+                        losses = model.token_nll(state.hidden, targets.to(device))
+                        sums[state.t] += losses.sum(dtype=torch.float64).item()
+                count += targets.numel()
+                meter.advance(targets.numel())
     finally:
         model.train(was_training)
     means = {depth: total / count for depth, total in sums.items()}

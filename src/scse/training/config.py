@@ -8,11 +8,11 @@ from typing import Any, Self
 
 from scse.config import GPT2_VOCABULARY, ModelConfig, Shape, scale
 from scse.data import DataConfig
+from scse.data.tokenizer import trained_size
 from scse.errors import UserError, unknown_name
 from scse.recurrence import FAMILIES
 from scse.recurrence.registry import typed_like
 
-SMALLEST_BPE = 257
 PRECISIONS = ("auto", "float32", "bfloat16")
 
 
@@ -114,7 +114,7 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     shape = scale(str(given.pop("scale", "mini")))
     default_tokenizer = "gpt2" if shape.vocabulary == GPT2_VOCABULARY else f"bpe-{shape.vocabulary}"
     tokenizer = str(given.pop("tokenizer", default_tokenizer))
-    shape = replace(shape, vocabulary=tokenizer_vocabulary(tokenizer))
+    shape = replace(shape, vocabulary=trained_size(tokenizer) or GPT2_VOCABULARY)
     row = FAMILIES.find(family)
     training: dict[str, Any] = {"corpus": str(given.pop("data", "stdlib")), "tokenizer": tokenizer}
     shape_fields = {f.name: getattr(shape, f.name) for f in fields(Shape) if f.name != "vocabulary"}
@@ -136,18 +136,6 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
         raise UserError("the number of steps is missing; give --steps N or a --protocol")
     model = ModelConfig(row.name, replace(shape, **chosen["shape"]), row.resolve(chosen["family"]))
     return TrainConfig(model=model, **training, **chosen["train"])
-
-
-def tokenizer_vocabulary(tokenizer: str) -> int:
-    """How many entries a tokenizer has: 'gpt2', or 'bpe-N' trained on the corpus."""
-    if tokenizer == "gpt2":
-        return GPT2_VOCABULARY
-    kind, _, number = tokenizer.partition("-")
-    if kind != "bpe" or not (number.isascii() and number.isdigit()):
-        raise UserError(f"unknown tokenizer '{tokenizer}'; use 'gpt2' or 'bpe-N', for example 'bpe-4096'")
-    if int(number) < SMALLEST_BPE:
-        raise UserError(f"'{tokenizer}' is too small: bytes and <|endoftext|> alone take {SMALLEST_BPE} entries")
-    return int(number)
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -1,9 +1,9 @@
 """The folder of a run: who may write it, what it was started with, and its metrics.
 
-config.json      the resolved configuration and the hashes of the data
+config.json      the resolved configuration, the hashes of the data, revision and versions
 metrics.jsonl    one line per step and per validation
 checkpoints/     see checkpoint.py
-model/           the final model and its tokenizer
+model/           the tokenizer and, at the end, the final model
 """
 
 from __future__ import annotations

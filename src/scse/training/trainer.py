@@ -60,7 +60,7 @@ class Trainer:
     """One process's part of a run."""
 
     def __init__(self, config: TrainConfig, options: RunOptions, folder: Path, corpus: Corpus, here: World) -> None:
-        self.options, self.folder, self.corpus, self.world = options, folder, corpus, here
+        self.options, self.folder, self.world = options, folder, here
         train_split, self.validation = corpus.split("train"), corpus.split("validation")
         digests = {s.name: s.digest for s in (train_split, self.validation)} | {"tokenizer": corpus.tokenizer.digest}
         if here.leads:
@@ -73,6 +73,8 @@ class Trainer:
         self.module = distribute(Objective(self.model, options.recompute), options.strategy, here)
         self.optimiser = make_optimiser(self.module, self.config)
         self.store = CheckpointStore(folder / "checkpoints", options.keep)
+        if here.leads and not (folder / "model" / "tokenizer.json").exists():
+            corpus.tokenizer.save(folder / "model")
         self.rate = 0.0
         self.last_ppl: float | None = None
 
@@ -170,12 +172,11 @@ class Trainer:
         return checkpoint.step
 
     def _export(self) -> None:
-        """The final model and its tokenizer, in `model/`."""
+        """The final model, beside its tokenizer, in `model/`."""
         if not self.world.leads or (self.folder / "model" / "config.json").exists():
             return
         final = LoopedLM(self.config.model)
         load_weights(final, self.store.folder / f"step-{self.config.steps}" / WEIGHTS)
-        self.corpus.tokenizer.save(self.folder / "model")
         save_model(final, self.folder / "model")
 
     def _micro_batches(self) -> int:

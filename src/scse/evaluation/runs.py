@@ -1,0 +1,49 @@
+"""A run opened for evaluation: its model, its tokenizer, and what it was trained with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
+from scse.errors import UserError
+from scse.model import LoopedLM
+from scse.persistence import load_model, load_weights, read_json
+from scse.training.checkpoint import WEIGHTS, CheckpointStore
+from scse.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Run:
+    """`step` is the number of optimiser steps behind the weights."""
+
+    folder: Path
+    config: TrainConfig
+    model: LoopedLM
+    tokenizer: Tokenizer
+    step: int
+
+    def corpus(self, name: str | None, data_dir: str | None, cache_dir: str | None, progress: bool = True) -> Corpus:
+        """A corpus (by default the run's own) as tokens of the run's tokenizer."""
+        data = DataConfig(name or self.config.corpus, self.config.tokenizer, data_dir, cache_dir)
+        return open_corpus(data, progress, tokenizer=self.tokenizer)
+
+
+def open_run(folder: str | Path) -> Run:
+    """The finished model of a run or, while it is unfinished, its newest checkpoint that verifies."""
+    folder = Path(folder)
+    if not (folder / "config.json").is_file():
+        raise UserError(f"no run in {folder} (config.json is missing); name a folder that 'scse train --out' wrote")
+    stored = read_json(folder / "config.json")
+    config = TrainConfig.from_dict(stored.get("train", {}))
+    tokenizer = load_tokenizer(folder / "model")
+    if tokenizer.digest != stored.get("data", {}).get("tokenizer"):
+        raise UserError(f"{folder / 'model' / 'tokenizer.json'} is not the tokenizer of this run; restore it")
+    if (folder / "model" / "config.json").is_file():
+        return Run(folder, config, load_model(folder / "model"), tokenizer, config.steps)
+    checkpoint = CheckpointStore(folder / "checkpoints", keep=1).newest()
+    if checkpoint is None:
+        raise UserError(f"{folder} has no usable checkpoint yet; continue it with the 'scse train' that began it")
+    model = LoopedLM(config.model)
+    load_weights(model, checkpoint.folder / WEIGHTS)
+    return Run(folder, config, model.eval(), tokenizer, checkpoint.step)

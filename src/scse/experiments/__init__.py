@@ -1,0 +1,1 @@
+"""Records of evaluations, and what can be said from them over seeds."""
