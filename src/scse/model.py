@@ -5,7 +5,7 @@ Shapes: B batch, L positions, d width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -45,19 +45,18 @@ class State:
 
 def unroll(
     recurrence: Recurrence, frame: Frame, start: Tensor | None = None, recompute: bool = False
-) -> Iterator[State]:
+) -> Generator[State, State | None, None]:
     """The states after 0, 1, 2, … loops, without end: whoever consumes them decides how deep to go.
 
     This is the only loop over depth there is. Nothing of a state is kept here, so what a consumer drops is freed.
-    With `recompute`, the backward pass computes the inside of each step again instead of keeping it.
+    A consumer may `send` another state to go on from, for example with finished rows replaced. With `recompute`, the
+    backward pass computes the inside of each step again instead of keeping it.
     """
     step = partial(checkpoint, recurrence.step, use_reentrant=False) if recompute else recurrence.step
-    z = frame.start if start is None else start
-    t = 0
+    state = State(0, frame.start if start is None else start, frame, recurrence)
     while True:
-        yield State(t, z, frame, recurrence)
-        z = step(t, z, frame)
-        t += 1
+        state = (yield state) or state
+        state = State(state.t + 1, step(state.t, state.z, state.frame), state.frame, recurrence)
 
 
 class LoopedLM(nn.Module):

@@ -81,9 +81,10 @@ def identity(
     }
 
 
-def new_record(identity: Mapping[str, Any], metrics: Mapping[str, float], data_hash: str) -> Record:
+def new_record(identity: Mapping[str, Any], metrics: Mapping[str, float], data_hash: str, **facts: Any) -> Record:
+    """A record of now; `facts` may add details that are neither identity nor metric, such as a histogram."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return Record(identity, metrics, {"data": data_hash, "time": now, **provenance()})
+    return Record(identity, metrics, {"data": data_hash, "time": now, **provenance(), **facts})
 
 
 def append_records(path: Path, records: Iterable[Record]) -> None:

@@ -10,8 +10,9 @@ anchor inside the loop. All diagnostics are written against `deviation_map` alon
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -31,6 +32,21 @@ class Frame:
     start: Tensor
     anchor: Tensor | None
     drive: Tensor | None
+
+    def rows(self, keep: Tensor) -> Frame:
+        """The frame of some rows of the batch."""
+        return self._map(lambda tensor, _: tensor[keep], self)
+
+    def overwrite(self, rows: Tensor, other: Frame) -> None:
+        """Put the rows of another frame in the place of some of ours."""
+        self._map(lambda tensor, new: tensor.index_copy_(0, rows, new), other)
+
+    def _map(self, change: Callable[[Tensor, Tensor], Tensor], other: Frame) -> Frame:
+        changed: dict[str, Any] = {}
+        for name in (f.name for f in fields(self)):
+            mine = getattr(self, name)
+            changed[name] = None if mine is None else change(mine, getattr(other, name))
+        return Frame(**changed)
 
 
 class Unit(nn.Module):

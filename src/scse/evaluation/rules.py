@@ -1,0 +1,62 @@
+"""When an example has moved little enough to stop: exit rules, each a small object with one statistic.
+
+An example stops after the first step whose statistic is at most a threshold. Shapes: B batch, L positions, d width.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scse.errors import unknown_name
+from scse.model import LoopedLM
+
+
+class ExitRule(Protocol):
+    def statistic(self, model: LoopedLM, before: Tensor, after: Tensor) -> Tensor:
+        """How much each token changed from h_t to h_{t+1} [B, L]; an example's is the largest of its tokens."""
+        ...
+
+
+class UpdateNorm:
+    """‖h_{t+1} − h_t‖₂, the paper's rule."""
+
+    def statistic(self, model: LoopedLM, before: Tensor, after: Tensor) -> Tensor:
+        return _norm(after - before)
+
+
+class RelativeUpdate:
+    """‖h_{t+1} − h_t‖₂ / ‖h_{t+1}‖₂, which does not care about the scale of the state."""
+
+    def statistic(self, model: LoopedLM, before: Tensor, after: Tensor) -> Tensor:
+        return _norm(after - before) / _norm(after).clamp_min(torch.finfo(after.dtype).tiny)
+
+
+class PredictionKL:
+    """KL(p_{t+1} ‖ p_t) of successive predictions. It needs the vocabulary head at every step, so it saves loops, not
+    time, unless a loop costs more than the head."""
+
+    def statistic(self, model: LoopedLM, before: Tensor, after: Tensor) -> Tensor:
+        rows = [self._row(model, b, a) for b, a in zip(before, after, strict=True)]
+        return torch.stack(rows)
+
+    def _row(self, model: LoopedLM, before: Tensor, after: Tensor) -> Tensor:
+        old, new = (F.log_softmax(model.readout(h), dim=-1) for h in (before, after))
+        return F.kl_div(old, new, reduction="none", log_target=True).sum(-1)
+
+
+def _norm(x: Tensor) -> Tensor:
+    size: Tensor = torch.linalg.vector_norm(x, dim=-1)
+    return size
+
+
+RULES: dict[str, ExitRule] = {"update": UpdateNorm(), "relative": RelativeUpdate(), "kl": PredictionKL()}
+
+
+def exit_rule(name: str) -> ExitRule:
+    if name not in RULES:
+        raise unknown_name("exit rule", name, RULES)
+    return RULES[name]

@@ -1,0 +1,171 @@
+"""Adaptive depth: both modes decide alike, calibration reaches its budgets, early exit skips the work it claims."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from scse.errors import UserError
+from scse.evaluation.adaptive import calibrate, exit_depths, offline, online, trace
+from scse.evaluation.budgets import AdaptiveSettings, evaluate_budgets
+from scse.evaluation.perplexity import perplexity_over_depths
+from scse.evaluation.rules import RULES, exit_rule
+from scse.progress import _Silent
+from tinymodels import TINY, some_ids, tiny
+
+SILENT = _Silent()
+TOKENS = np.random.default_rng(0).integers(0, TINY.vocabulary, 16 * 23 + 6).astype(np.uint16)
+CEILING = 12
+
+
+def settling(family, **options):
+    """A model whose states come to rest at different speeds: small weights keep updates shrinking."""
+    return tiny(family, spread=0.08, **options)
+
+
+def reference_decisions(model, rule, threshold):
+    """Each window alone, stepped by hand."""
+    depths, total = [], 0.0
+    for start in range(0, len(TOKENS) - 1, 16):
+        cut = torch.from_numpy(TOKENS[start : start + 17].astype(np.int64))[None]
+        frame = model.recurrence.begin(model.embed(cut[:, :-1]))
+        z = frame.start
+        for t in range(CEILING):
+            new = model.recurrence.step(t, z, frame)
+            h, h_new = model.recurrence.hidden(z, frame), model.recurrence.hidden(new, frame)
+            z = new
+            if float(rule.statistic(model, h, h_new).max()) <= threshold:
+                break
+        depths.append(t + 1)
+        total += F.cross_entropy(model.readout(h_new)[0], cut[0, 1:], reduction="sum").item()
+    return depths, total / (len(TOKENS) - 1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("batch", [1, 4, 64])
+def test_offline_online_and_stepping_by_hand_agree(family, batch):
+    model, rule = settling(family), exit_rule("update")
+    statistics = trace(model, TOKENS, rule, CEILING, 8, None, SILENT)
+    threshold = float(np.quantile(statistics, 0.4)) * 1.0001
+    depths, nll = reference_decisions(model, rule, threshold)
+    (off,) = offline(model, TOKENS, rule, [threshold], CEILING, batch, None, SILENT)
+    on = online(model, TOKENS, rule, threshold, CEILING, batch, None, SILENT)
+    for result in (off, on):
+        assert result.depths.tolist() == depths
+        assert result.nll == pytest.approx(nll, rel=1e-10)
+        assert result.tokens == len(TOKENS) - 1
+    assert exit_depths(statistics, threshold).tolist() == depths
+    assert sum(on.histogram(CEILING)) == len(depths)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_decides_alike_in_both_modes(name):
+    model, rule = settling("scse"), exit_rule(name)
+    threshold = calibrate(trace(model, TOKENS, rule, CEILING, 8, None, SILENT), 5)
+    (off,) = offline(model, TOKENS, rule, [threshold], CEILING, 7, None, SILENT)
+    on = online(model, TOKENS, rule, threshold, CEILING, 7, None, SILENT)
+    assert off.depths.tolist() == on.depths.tolist()
+    assert off.nll == pytest.approx(on.nll, rel=1e-10)
+    assert abs(on.mean_depth - 5) <= 1
+
+
+def test_rules_by_their_definitions():
+    model = tiny("scse")
+    before, after = torch.randn(2, 3, 24, dtype=torch.float64), torch.randn(2, 3, 24, dtype=torch.float64)
+    moved = (after - before).pow(2).sum(-1).sqrt()
+    torch.testing.assert_close(exit_rule("update").statistic(model, before, after), moved)
+    relative = moved / after.pow(2).sum(-1).sqrt()
+    torch.testing.assert_close(exit_rule("relative").statistic(model, before, after), relative)
+    p, q = (torch.softmax(model.readout(h), -1) for h in (after, before))
+    torch.testing.assert_close(exit_rule("kl").statistic(model, before, after), (p * (p / q).log()).sum(-1))
+
+
+@torch.no_grad()
+def test_early_exit_takes_exactly_the_steps_it_reports(monkeypatch):
+    """Rows times steps actually computed equal the sum of the reported depths: nothing runs and is thrown away."""
+    model, rule = settling("scse"), exit_rule("update")
+    threshold = calibrate(trace(model, TOKENS, rule, CEILING, 8, None, SILENT), 4)
+    computed = 0
+    original = model.recurrence.step
+
+    def counting(t, z, frame, masked=True):
+        nonlocal computed
+        computed += len(z)
+        return original(t, z, frame, masked)
+
+    monkeypatch.setattr(model.recurrence, "step", counting)
+    result = online(model, TOKENS, rule, threshold, CEILING, 6, None, SILENT)
+    assert computed == result.depths.sum() < CEILING * len(result.depths)
+
+
+@torch.no_grad()
+def test_a_threshold_nobody_reaches_is_the_static_ceiling():
+    model, rule = settling("scse"), exit_rule("update")
+    result = online(model, TOKENS, rule, -1.0, CEILING, 5, None, SILENT)
+    (static,) = perplexity_over_depths(model, TOKENS, [CEILING])
+    assert set(result.depths) == {CEILING}
+    assert result.ppl == pytest.approx(static.ppl, rel=1e-10)
+
+
+class TestCalibration:
+    falling = np.random.default_rng(2).gamma(2.0, 1.0, (200, 1)) * np.exp(-0.1 * np.arange(48))
+
+    @pytest.mark.parametrize("budget", [2, 8, 16, 24, 40])
+    def test_the_mean_depth_is_the_budget(self, budget):
+        threshold = calibrate(self.falling, budget)
+        assert exit_depths(self.falling, threshold).mean() == pytest.approx(budget, abs=0.05)
+
+    def test_by_hand(self):
+        statistics = np.array([[4.0, 2.0, 1.0], [5.0, 3.0, 0.5]])
+        assert exit_depths(statistics, 3.0).tolist() == [2, 2]
+        assert exit_depths(statistics, 0.1).tolist() == [3, 3]
+        assert exit_depths(statistics, 4.5).tolist() == [1, 2]
+        assert exit_depths(np.array([[3.0, 1.0, 9.0]]), 2.0).tolist() == [2], "the first time counts"
+        assert 4.0 < calibrate(statistics, 1.5) < 5.0
+
+    def test_budgets_outside_the_range(self):
+        for budget in (0.5, 49):
+            with pytest.raises(UserError, match="not between 1 and the ceiling of 48"):
+                calibrate(self.falling, budget)
+
+    def test_an_unreachable_budget_says_what_is_reachable(self):
+        with pytest.raises(UserError, match=r"nearest reachable means are 1\.0 and 48\.0"):
+            calibrate(np.zeros((5, 48)), 8)
+
+
+def test_budget_rows():
+    model = settling("scse", dtype=torch.float32)
+    settings = AdaptiveSettings(budgets=(3, 6), ceiling=CEILING, batch=4)
+    rows = evaluate_budgets(model, TOKENS, TOKENS, settings)
+    assert [(row.budget, row.mode) for row in rows] == [(b, m) for b in (3, 6) for m in ("offline", "online")]
+    for row in rows:
+        assert row.mean_depth == pytest.approx(row.budget, abs=0.5)
+        (static,) = perplexity_over_depths(model, TOKENS, [row.budget], batch=4)
+        assert row.static_ppl == static.ppl
+        assert row.seconds > 0 < row.static_seconds
+        assert sum(row.histogram) == 24
+    assert rows[0].ppl == pytest.approx(rows[1].ppl, rel=1e-5)
+
+
+def test_unknown_rule():
+    with pytest.raises(UserError, match="did you mean 'update'"):
+        exit_rule("updates")
+
+
+def test_rows_of_a_frame_are_selected_and_overwritten(family):
+    model = tiny(family)
+    frame, other = (model.recurrence.begin(model.embed(some_ids(seed=seed))) for seed in (1, 2))
+    mixed = model.recurrence.begin(model.embed(some_ids(seed=1)))
+    mixed.overwrite(torch.tensor([1]), other.rows(torch.tensor([2])))
+    ids = some_ids(seed=1)
+    ids[1] = some_ids(seed=2)[2]
+    expected = model.recurrence.begin(model.embed(ids))
+    for name in ("embedding", "hidden_anchor", "start", "anchor", "drive"):
+        want, have = getattr(expected, name), getattr(mixed, name)
+        assert (want is None) == (have is None)
+        if want is not None:
+            torch.testing.assert_close(have, want, rtol=0, atol=1e-12)
+    assert torch.equal(frame.rows(torch.tensor([0])).embedding, frame.embedding[:1])
