@@ -11,7 +11,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from scse.cli.common import Arguments, add_data_folders, add_json, positive_ints, print_rows
+from scse.cli.common import Arguments, add_data_folders, add_json, positive_ints, print_rows, require_positive
 
 MODES = ("offline", "online")
 
@@ -39,9 +39,7 @@ def run(args: Arguments) -> None:
     from scse.experiments.records import FILE, append_records, identity, new_record
     from scse.machine import keep_freed_memory
 
-    for name in ("ceiling", "batch", "limit"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise UserError(f"--{name} must be at least 1, got {getattr(args, name)}")
+    require_positive(args, "ceiling", "batch", "limit")
     if max(args.budgets) > args.ceiling:
         raise UserError(f"a budget of {max(args.budgets)} is above the ceiling of {args.ceiling}; raise --ceiling")
     modes = MODES if args.mode is None else (checked_choice("mode", args.mode, MODES),)

@@ -9,7 +9,7 @@ import argparse
 import os
 from dataclasses import asdict
 
-from scse.cli.common import Arguments, add_json, add_scale, print_json, print_rows
+from scse.cli.common import Arguments, add_json, add_scale, print_json, print_rows, require_positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,12 +23,9 @@ def run(args: Arguments) -> None:
     # torch's profiler, which counts the memory, announces itself on stderr unless told not to.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from scse.bench.training import StepBench
-    from scse.errors import UserError
     from scse.provenance import provenance
 
-    for name in ("tokens", "repeats"):
-        if getattr(args, name) < 1:
-            raise UserError(f"--{name} must be at least 1, got {getattr(args, name)}")
+    require_positive(args, "tokens", "repeats")
     rows = [asdict(row) for row in StepBench(args.scale, args.tokens, args.repeats).run()]
     if args.json:
         print_json({"scale": args.scale, "tokens": args.tokens, "rows": rows, "provenance": provenance()})

@@ -70,6 +70,14 @@ def positive_ints(text: str) -> list[int]:
     return values
 
 
+def require_positive(args: Arguments, *names: str) -> None:
+    """Options that are given must be at least 1."""
+    for name in names:
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+
+
 def print_json(data: object) -> None:
     print(json.dumps(data, ensure_ascii=False))
 

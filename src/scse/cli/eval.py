@@ -10,7 +10,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from scse.cli.common import Arguments, add_data_folders, add_json, positive_ints, print_rows
+from scse.cli.common import Arguments, add_data_folders, add_json, positive_ints, print_rows, require_positive
 
 DEPTHS = [1, 2, 4, 8, 12, 16, 24, 32, 48]
 
@@ -29,15 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.errors import UserError
     from scse.evaluation import perplexity_over_depths
     from scse.evaluation.runs import open_run
     from scse.experiments.records import FILE, append_records, identity, new_record
     from scse.machine import keep_freed_memory
 
-    for name in ("batch", "limit"):
-        if getattr(args, name) is not None and getattr(args, name) < 1:
-            raise UserError(f"--{name} must be at least 1, got {getattr(args, name)}")
+    require_positive(args, "batch", "limit")
     keep_freed_memory()
     opened = open_run(args.run)
     corpus = opened.corpus(args.data, args.data_dir, args.cache_dir, progress=not args.quiet)

@@ -1,7 +1,7 @@
 """One line per evaluation: what exactly was evaluated (its identity), the numbers, and where they come from.
 
-The identity decides what counts as the same evaluation: model, training protocol, data set, split, depth, seed, tag,
-adaptive settings. A repeat replaces the older record; it never adds a seed.
+The identity decides what counts as the same evaluation: model, training protocol, data set, split, depth, seed, task,
+tag, adaptive settings. A repeat replaces the older record; it never adds a seed.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def identity(
     depth: int | None,
     limit: int | None = None,
     tag: str = "",
+    task: str = "perplexity",
     adaptive: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What an evaluation is of. `limit` is the number of windows, if not the whole split."""
@@ -77,6 +78,7 @@ def identity(
         "limit": limit,
         "depth": depth,
         "tag": tag,
+        "task": task,
         "adaptive": dict(adaptive) if adaptive else None,
     }
 
