@@ -8,9 +8,9 @@ import time
 import torch
 
 from scse import LoopedLM, model_config
-from scse.bench.measure import best_seconds, peak_bytes, time_by_kind
 from scse.bench.reference import PlainSCSE
 from scse.cli import main
+from scse.measure import best_seconds, peak_bytes, time_by_kind
 from tinymodels import TINY, some_ids
 
 

@@ -5,7 +5,7 @@ Shapes: B batch, L positions, d width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -94,7 +94,7 @@ class LoopedLM(nn.Module):
         e: Tensor = self.dropout(self.tokens(ids) + self.positions(positions))
         return e
 
-    def unroll(self, ids: Tensor, recompute: bool = False) -> Iterator[State]:
+    def unroll(self, ids: Tensor, recompute: bool = False) -> Generator[State, State | None, None]:
         """The states of an input after 0, 1, 2, … loops; take as many as you need."""
         return unroll(self.recurrence, self.recurrence.begin(self.embed(ids)), recompute=recompute)
 

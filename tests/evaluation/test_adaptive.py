@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from scse.errors import UserError
-from scse.evaluation.adaptive import calibrate, exit_depths, offline, online, trace
-from scse.evaluation.budgets import AdaptiveSettings, evaluate_budgets
+from scse.evaluation.adaptive import offline, online
+from scse.evaluation.budgets import AdaptiveEvaluation, AdaptiveSettings
+from scse.evaluation.calibration import Trace, calibrate, calibrate_quality, exit_depths, trace
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.evaluation.rules import RULES, exit_rule
+from scse.evaluation.tokenwise import freeze_tokens, tokenwise
 from scse.progress import _Silent
 from tinymodels import TINY, some_ids, tiny
 
@@ -47,7 +51,7 @@ def reference_decisions(model, rule, threshold):
 @pytest.mark.parametrize("batch", [1, 4, 64])
 def test_offline_online_and_stepping_by_hand_agree(family, batch):
     model, rule = settling(family), exit_rule("update")
-    statistics = trace(model, TOKENS, rule, CEILING, 8, None, SILENT)
+    statistics = trace(model, TOKENS, rule, CEILING, 8, None, SILENT).statistics
     threshold = float(np.quantile(statistics, 0.4)) * 1.0001
     depths, nll = reference_decisions(model, rule, threshold)
     (off,) = offline(model, TOKENS, rule, [threshold], CEILING, batch, None, SILENT)
@@ -64,7 +68,7 @@ def test_offline_online_and_stepping_by_hand_agree(family, batch):
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_decides_alike_in_both_modes(name):
     model, rule = settling("scse"), exit_rule(name)
-    threshold = calibrate(trace(model, TOKENS, rule, CEILING, 8, None, SILENT), 5)
+    threshold = calibrate(trace(model, TOKENS, rule, CEILING, 8, None, SILENT).statistics, 5)
     (off,) = offline(model, TOKENS, rule, [threshold], CEILING, 7, None, SILENT)
     on = online(model, TOKENS, rule, threshold, CEILING, 7, None, SILENT)
     assert off.depths.tolist() == on.depths.tolist()
@@ -87,7 +91,7 @@ def test_rules_by_their_definitions():
 def test_early_exit_takes_exactly_the_steps_it_reports(monkeypatch):
     """Rows times steps actually computed equal the sum of the reported depths: nothing runs and is thrown away."""
     model, rule = settling("scse"), exit_rule("update")
-    threshold = calibrate(trace(model, TOKENS, rule, CEILING, 8, None, SILENT), 4)
+    threshold = calibrate(trace(model, TOKENS, rule, CEILING, 8, None, SILENT).statistics, 4)
     computed = 0
     original = model.recurrence.step
 
@@ -139,7 +143,7 @@ class TestCalibration:
 def test_budget_rows():
     model = settling("scse", dtype=torch.float32)
     settings = AdaptiveSettings(budgets=(3, 6), ceiling=CEILING, batch=4)
-    rows = evaluate_budgets(model, TOKENS, TOKENS, settings)
+    rows = AdaptiveEvaluation(model, settings).run(TOKENS, TOKENS)
     assert [(row.budget, row.mode) for row in rows] == [(b, m) for b in (3, 6) for m in ("offline", "online")]
     for row in rows:
         assert row.mean_depth == pytest.approx(row.budget, abs=0.5)
@@ -148,6 +152,80 @@ def test_budget_rows():
         assert row.seconds > 0 < row.static_seconds
         assert sum(row.histogram) == 24
     assert rows[0].ppl == pytest.approx(rows[1].ppl, rel=1e-5)
+
+
+class TestQualityTarget:
+    def test_by_hand(self):
+        """Two examples, three depths: the best fixed depth is 2 with a mean nll of 2; stopping at 1 costs 0.5 more."""
+        nll = np.array([[2.0, 2.0, 2.5], [3.0, 2.0, 2.5]])
+        statistics = np.array([[0.4, 0.2, 0.1], [0.9, 0.3, 0.2]])
+        found = Trace(statistics, nll, 2)
+        assert exit_depths(statistics, calibrate_quality(found, 0.0)).tolist() == [1, 2]
+        assert exit_depths(statistics, calibrate_quality(found, 70.0)).tolist() == [1, 1]
+        with pytest.raises(UserError, match="must not be negative"):
+            calibrate_quality(found, -1.0)
+
+    def test_an_impossible_target(self):
+        found = Trace(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[9.0, 1.0], [9.0, 1.0]]), 2)
+        with pytest.raises(UserError, match=r"no threshold stays within 1 %"):
+            calibrate_quality(Trace(found.statistics[:, ::-1] * [[1, 1], [0, 0]], found.nll, 2), 1.0)
+
+    def test_the_target_holds_on_the_data_it_was_calibrated_on(self):
+        model = settling("scse")
+        (row,) = AdaptiveEvaluation(model, AdaptiveSettings(quality=1.0, ceiling=CEILING, modes=("online",))).run(
+            TOKENS, TOKENS
+        )
+        best = min(r.ppl for r in perplexity_over_depths(model, TOKENS, list(range(1, CEILING + 1))))
+        assert row.ppl <= 1.01 * best * (1 + 1e-9)
+        assert row.budget == pytest.approx(row.mean_depth)
+
+
+class TestTokens:
+    @torch.no_grad()
+    def test_a_token_keeps_the_state_in_which_it_stopped(self):
+        model, rule, ids = settling("scse"), exit_rule("update"), some_ids(length=16)
+        statistic = rule.statistic(model, *(s.hidden for s in islice(model.unroll(ids), 2)))
+        threshold = float(statistic.median())
+        state, taken = freeze_tokens(model, ids, rule, threshold, CEILING)
+        first = next(islice(model.unroll(ids), 1, None))
+        stopped = torch.from_numpy(taken == 1)
+        assert torch.equal(stopped, statistic <= threshold)
+        assert torch.equal(state.hidden[stopped], first.hidden[stopped])
+        assert taken.max() > 1
+
+    @torch.no_grad()
+    def test_later_tokens_see_frozen_ones_as_they_stopped(self):
+        """By hand: step the whole state, put frozen tokens back."""
+        model, rule, ids = settling("looped"), exit_rule("update"), some_ids(length=16)
+        frame = model.recurrence.begin(model.embed(ids))
+        z, active = frame.start, torch.ones(ids.shape, dtype=torch.bool)
+        threshold = 0.5
+        for t in range(CEILING):
+            new = model.recurrence.step(t, z, frame)
+            new = torch.where(active[..., None], new, z)
+            active = active & ((new - z).norm(dim=-1) > threshold)
+            z = new
+        state, _ = freeze_tokens(model, ids, rule, threshold, CEILING)
+        torch.testing.assert_close(state.z, z, rtol=0, atol=1e-12)
+
+    def test_extremes_are_fixed_depths(self):
+        model, rule = settling("scse"), exit_rule("update")
+        for threshold, depth in ((-1.0, CEILING), (1e9, 1)):
+            result = tokenwise(model, TOKENS, rule, threshold, CEILING, 5, None, SILENT)
+            (static,) = perplexity_over_depths(model, TOKENS, [depth])
+            assert set(result.depths) == {depth}
+            assert result.ppl == pytest.approx(static.ppl, rel=1e-10)
+
+    def test_budgets_are_means_over_tokens(self):
+        settings = AdaptiveSettings(budgets=(4,), ceiling=CEILING, modes=("token",))
+        (row,) = AdaptiveEvaluation(settling("scse"), settings).run(TOKENS, TOKENS)
+        assert row.mean_depth == pytest.approx(4, abs=0.2)
+        assert sum(row.histogram) == len(TOKENS) - 1
+
+
+def test_unknown_mode():
+    with pytest.raises(UserError, match="did you mean 'online'"):
+        AdaptiveEvaluation(tiny("scse"), AdaptiveSettings(modes=("onlin",)))
 
 
 def test_unknown_rule():

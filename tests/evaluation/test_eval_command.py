@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 import torch
-from runs import run, scse, write_corpus
 
+from runs import run, scse, write_corpus
 from scse.cli import main
 from scse.evaluation.runs import open_run
 from scse.experiments.records import read_records
@@ -113,4 +113,48 @@ def test_mistakes(trained, copy, extra, message):
     assert result.returncode == 2
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+    assert not (copy / "records.jsonl").exists()
+
+
+def adapt(run_folder, trained, *extra):
+    return main(["adaptive", str(run_folder), "--cache-dir", str(trained / "cache"), "--quiet", *extra])
+
+
+def test_adaptive_rows_and_records(trained, copy, capsys):
+    assert adapt(copy, trained, "--budgets", "2,3", "--ceiling", "6", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["budget"], row["mode"]) for row in rows] == [(b, m) for b in (2, 3) for m in ("offline", "online")]
+    names = {"budget", "mode", "threshold", "mean_depth", "ppl", "seconds", "static_ppl", "static_seconds"}
+    assert all(set(row) == names for row in rows)
+    assert rows[0]["ppl"] == pytest.approx(rows[1]["ppl"], rel=1e-6)
+    records = read_records([copy / "records.jsonl"])
+    assert [r.identity["adaptive"]["mode"] for r in records] == ["offline", "online"] * 2
+    assert all(len(r.facts["histogram"]) == 6 for r in records)
+
+
+def test_adaptive_to_a_quality_target(trained, copy, capsys):
+    assert adapt(copy, trained, "--quality", "2", "--ceiling", "6", "--mode", "online", "--json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    (record,) = read_records([copy / "records.jsonl"])
+    assert record.identity["adaptive"]["quality"] == 2.0
+    assert record.identity["adaptive"]["budget"] is None
+    assert row["mode"] == "online"
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (["--budgets", "50"], "a budget of 50 is above the ceiling of 48; raise --ceiling"),
+        (["--rule", "updat"], "did you mean 'update'?"),
+        (["--mode", "offlin"], "did you mean 'offline'?"),
+        (["--ceiling", "0"], "--ceiling must be at least 1"),
+        (["--quality", "1", "--mode", "token"], "whole examples"),
+        (["--quality", "much"], "invalid float value"),
+    ],
+)
+def test_adaptive_mistakes(trained, copy, capsys, extra, message):
+    assert adapt(copy, trained, *extra) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
     assert not (copy / "records.jsonl").exists()

@@ -10,8 +10,8 @@ import sys
 
 import pytest
 import torch
-from runs import command, final_tensors, run
 
+from runs import command, final_tensors, run
 from scse.errors import UserError
 from scse.training import distributed, trainer
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from runs import SETTINGS, config_for, final_tensors, options, run
 
+from runs import SETTINGS, config_for, final_tensors, options, run
 from scse import LoopedLM
 from scse.data import open_corpus
 from scse.errors import UserError

@@ -12,8 +12,8 @@ import time
 
 import pytest
 import torch
-from runs import SCSE, command, config_for, final_tensors, run, scse
 
+from runs import SCSE, command, config_for, final_tensors, run, scse
 from scse import load_model
 from scse.errors import RunFailure, UserError
 from scse.training import trainer

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from scse.accounting import body_flops, head_flops
-from scse.bench.measure import best_seconds, peak_bytes, time_by_kind
 from scse.bench.reference import PlainSCSE
 from scse.config import scale
 from scse.machine import keep_freed_memory
+from scse.measure import best_seconds, peak_bytes, time_by_kind
 from scse.model import LoopedLM, model_config
 from scse.training.optimiser import autocast, resolve_precision
 from scse.training.speed import matmul_rate

@@ -1,7 +1,4 @@
-"""Adaptive depth: thresholds calibrated on validation, then real early exit or the paper's full-trace accounting.
-
-Shapes: N examples (windows), L positions, T ceiling.
-"""
+"""Adaptive depth at a given threshold: the paper's full-trace accounting, and real early exit."""
 
 from __future__ import annotations
 
@@ -14,14 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scse.errors import UserError
 from scse.evaluation.perplexity import windows
-from scse.evaluation.rules import ExitRule
+from scse.evaluation.rules import ExitRule, largest
 from scse.model import LoopedLM, State, unroll
 from scse.progress import Meter
-
-# A threshold whose mean depth on validation misses its budget by more than this is not what was asked for.
-BUDGET_TOLERANCE = 1.5
 
 
 @dataclass(frozen=True)
@@ -44,61 +37,6 @@ class AdaptiveResult:
     def histogram(self, ceiling: int) -> list[int]:
         """How many examples stopped after 1, 2, …, ceiling loops."""
         return [int(count) for count in np.bincount(self.depths, minlength=ceiling + 1)[1:]]
-
-
-@torch.no_grad()
-def trace(
-    model: LoopedLM, tokens: np.ndarray, rule: ExitRule, ceiling: int, batch: int, limit: int | None, meter: Meter
-) -> np.ndarray:
-    """The rule's statistic of every example after each step [N, T]; no predictions are made."""
-    parts = []
-    for inputs, _ in windows(tokens, model.config.shape.context, batch, limit):
-        along: list[Tensor] = []
-        before: Tensor | None = None
-        for state in islice(model.unroll(inputs), ceiling + 1):
-            after = state.hidden
-            if before is not None:
-                along.append(_largest(rule.statistic(model, before, after)))
-            before = after
-        parts.append(np.asarray(torch.stack(along, dim=1).double()))
-        meter.advance(inputs.numel())
-    statistics: np.ndarray = np.concatenate(parts)
-    return statistics
-
-
-def exit_depths(statistics: np.ndarray, threshold: float) -> np.ndarray:
-    """The first step at which the statistic is at most the threshold, or the ceiling [N]."""
-    below = statistics <= threshold
-    depths: np.ndarray = np.where(below.any(axis=1), below.argmax(axis=1) + 1, statistics.shape[1])
-    return depths
-
-
-def calibrate(statistics: np.ndarray, budget: float) -> float:
-    """The threshold whose mean exit depth is nearest to `budget`.
-
-    The mean depth falls as the threshold rises, and changes only at values that the running minimum takes; the
-    threshold lies half-way between two of them, so that rounding does not move an example across it.
-    """
-    ceiling = statistics.shape[1]
-    if not 1 <= budget <= ceiling:
-        raise UserError(f"a mean budget of {budget:g} loops is not between 1 and the ceiling of {ceiling}")
-    values = np.unique(np.minimum.accumulate(statistics, axis=1))
-    cuts = np.concatenate([[values[0] / 2 - 1e-30], (values[1:] + values[:-1]) / 2, [values[-1] * 2 + 1e-30]])
-    low, high = 0, len(cuts) - 1  # depth(cuts[low]) >= budget >= depth(cuts[high])
-    while high - low > 1:
-        middle = (low + high) // 2
-        if exit_depths(statistics, cuts[middle]).mean() >= budget:
-            low = middle
-        else:
-            high = middle
-    best = min((cuts[low], cuts[high]), key=lambda cut: abs(exit_depths(statistics, cut).mean() - budget))
-    reached = [exit_depths(statistics, cuts[side]).mean() for side in (high, low)]
-    if abs(exit_depths(statistics, best).mean() - budget) > BUDGET_TOLERANCE:
-        raise UserError(
-            f"no threshold gives a mean of {budget:g} loops: the nearest reachable means are "
-            f"{reached[0]:.1f} and {reached[1]:.1f}; choose a budget near one of them"
-        )
-    return float(best)
 
 
 @torch.no_grad()
@@ -126,7 +64,7 @@ def offline(
         for state in islice(model.unroll(inputs), ceiling + 1):
             after = state.hidden
             if before is not None:
-                moved = _largest(rule.statistic(model, before, after)).double().numpy()
+                moved = largest(rule.statistic(model, before, after)).double().numpy()
                 for k, threshold in enumerate(thresholds):
                     here = (stopped[k] == 0) & ((moved <= threshold) | (state.t == ceiling))
                     stopped[k][here] = state.t
@@ -203,7 +141,7 @@ class _Queue:
             state = states.send(state)
             after = state.hidden
             taken += 1
-            done = (_largest(rule.statistic(self.model, before, after)) <= threshold) | (taken >= ceiling)
+            done = (largest(rule.statistic(self.model, before, after)) <= threshold) | (taken >= ceiling)
             if done.any():
                 self._finish(who[done], taken[done], after[done])
                 state, who, taken = self._replace(state, who, taken, done)
@@ -230,11 +168,6 @@ class _Queue:
         keep = torch.ones(len(who), dtype=torch.bool)
         keep[free[len(fresh) :]] = False
         return replace(state, z=state.z[keep], frame=state.frame.rows(keep)), who[keep], taken[keep]
-
-
-def _largest(per_token: Tensor) -> Tensor:
-    """An example's statistic is that of its token that moved most [B]."""
-    return per_token.amax(dim=1)
 
 
 def _nll(model: LoopedLM, hidden: Tensor, targets: Tensor, rows: Tensor) -> np.ndarray:

@@ -53,6 +53,11 @@ def _norm(x: Tensor) -> Tensor:
     return size
 
 
+def largest(per_token: Tensor) -> Tensor:
+    """An example's statistic is that of its token that moved most [B]."""
+    return per_token.amax(dim=1)
+
+
 RULES: dict[str, ExitRule] = {"update": UpdateNorm(), "relative": RelativeUpdate(), "kl": PredictionKL()}
 
 

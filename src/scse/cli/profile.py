@@ -1,0 +1,53 @@
+"""What each depth costs at inference on this machine: latency of a batch, tokens per second, peak memory of tensors.
+
+'spread_ms' is the distance between the quartiles of the repeated measurements.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from scse.cli.common import Arguments, add_json, positive_ints, print_rows, require_positive
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run folder")
+    parser.add_argument("--depths", type=positive_ints, default=[1, 8, 48], metavar="T,T", help="default 1,8,48")
+    parser.add_argument("--batch", type=int, default=16, metavar="N", help="sequences (default 16)")
+    parser.add_argument("--length", type=int, metavar="L", help="tokens of each (default: the model's context)")
+    parser.add_argument("--repeats", type=int, default=7, metavar="N", help="measurements after warm-up (default 7)")
+    parser.add_argument("--tag", default="", metavar="TEXT", help="a label kept in the record")
+    add_json(parser)
+
+
+def run(args: Arguments) -> None:
+    # torch's profiler, which counts the memory, announces itself on stderr unless told not to.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    from scse.evaluation.profile import profile
+    from scse.evaluation.runs import open_run
+    from scse.experiments.records import FILE, append_records, identity, new_record
+    from scse.machine import keep_freed_memory
+
+    require_positive(args, "batch", "length", "repeats")
+    keep_freed_memory()
+    opened = open_run(args.run)
+    length = args.length or opened.config.model.shape.context
+    depths = list(dict.fromkeys(args.depths))
+    rows = [asdict(row) for row in profile(opened.model, depths, args.batch, length, args.repeats)]
+    records = []
+    for row in rows:
+        about = identity(
+            opened.config,
+            opened.step,
+            dataset=f"random {args.batch} × {length}",
+            split="",
+            depth=int(row["depth"]),
+            tag=args.tag,
+            task="profile",
+        )
+        records.append(new_record(about, {k: v for k, v in row.items() if k != "depth"}, ""))
+    append_records(Path(args.run) / FILE, records)
+    print_rows(rows, args.json, title=f"{args.run}: {args.batch} sequences of {length} tokens")

@@ -1,0 +1,114 @@
+"""Thresholds for adaptive depth, chosen on validation data: for a mean loop budget, or for a loss in quality.
+
+Shapes: N examples (windows), T ceiling.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scse.errors import UserError
+from scse.evaluation.perplexity import windows
+from scse.evaluation.rules import ExitRule, largest
+from scse.model import LoopedLM
+from scse.progress import Meter
+
+# A threshold whose mean depth on validation misses its budget by more than this is not what was asked for.
+BUDGET_TOLERANCE = 1.5
+QUALITY_CUTS = 1001
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The rule's statistic of every example after each step [N, T], and the summed nll of each where asked for."""
+
+    statistics: np.ndarray
+    nll: np.ndarray
+    tokens: int
+
+
+@torch.no_grad()
+def trace(
+    model: LoopedLM,
+    data: np.ndarray,
+    rule: ExitRule,
+    ceiling: int,
+    batch: int,
+    limit: int | None,
+    meter: Meter,
+    with_nll: bool = False,
+) -> Trace:
+    """Unroll everything to the ceiling. Without `with_nll` no predictions are made, which is most of the work."""
+    statistics, losses, tokens = [], [], 0
+    for inputs, targets in windows(data, model.config.shape.context, batch, limit):
+        moved: list[Tensor] = []
+        nll: list[Tensor] = []
+        before: Tensor | None = None
+        for state in islice(model.unroll(inputs), ceiling + 1):
+            after = state.hidden
+            if before is not None:
+                moved.append(largest(rule.statistic(model, before, after)))
+                if with_nll:
+                    nll.append(model.token_nll(after, targets).view(targets.shape).sum(1, dtype=torch.float64))
+            before = after
+        statistics.append(np.asarray(torch.stack(moved, dim=1).double()))
+        losses += [np.asarray(torch.stack(nll, dim=1))] if with_nll else []
+        tokens += targets.numel()
+        meter.advance(targets.numel())
+    return Trace(np.concatenate(statistics), np.concatenate(losses) if with_nll else np.zeros((0, 0)), tokens)
+
+
+def exit_depths(statistics: np.ndarray, threshold: float) -> np.ndarray:
+    """The first step at which the statistic is at most the threshold, or the ceiling [N]."""
+    below = statistics <= threshold
+    depths: np.ndarray = np.where(below.any(axis=1), below.argmax(axis=1) + 1, statistics.shape[1])
+    return depths
+
+
+def calibrate(statistics: np.ndarray, budget: float) -> float:
+    """The threshold whose mean exit depth is nearest to `budget`.
+
+    The mean depth falls as the threshold rises, and changes only at values that the running minimum takes; the
+    threshold lies half-way between two of them, so that rounding does not move an example across it.
+    """
+    ceiling = statistics.shape[1]
+    if not 1 <= budget <= ceiling:
+        raise UserError(f"a mean budget of {budget:g} loops is not between 1 and the ceiling of {ceiling}")
+    values = np.unique(np.minimum.accumulate(statistics, axis=1))
+    cuts = np.concatenate([[values[0] / 2 - 1e-30], (values[1:] + values[:-1]) / 2, [values[-1] * 2 + 1e-30]])
+
+    def mean_depth(cut: int) -> float:
+        return float(exit_depths(statistics, cuts[cut]).mean())
+
+    low, high = 0, len(cuts) - 1  # mean_depth(low) >= budget >= mean_depth(high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if mean_depth(middle) >= budget else (low, middle)
+    best = min((low, high), key=lambda cut: abs(mean_depth(cut) - budget))
+    if abs(mean_depth(best) - budget) > BUDGET_TOLERANCE:
+        raise UserError(
+            f"no threshold gives a mean of {budget:g} loops: the nearest reachable means are "
+            f"{mean_depth(high):.1f} and {mean_depth(low):.1f}; choose a budget near one of them"
+        )
+    return float(cuts[best])
+
+
+def calibrate_quality(found: Trace, percent: float) -> float:
+    """The threshold with the fewest loops whose perplexity is at most `percent` above that of the best fixed depth."""
+    if percent < 0:
+        raise UserError(f"a quality target must not be negative, got {percent:g} %")
+    allowed = float(found.nll.sum(axis=0).min()) / found.tokens + float(np.log1p(percent / 100))
+    good: list[tuple[float, float]] = []
+    for cut in np.quantile(found.statistics, np.linspace(0, 1, QUALITY_CUTS)):
+        depths = exit_depths(found.statistics, cut)
+        nll = np.take_along_axis(found.nll, depths[:, None] - 1, axis=1).sum() / found.tokens
+        if nll <= allowed:
+            good.append((float(depths.mean()), float(cut)))
+    if not good:
+        raise UserError(f"no threshold stays within {percent:g} % of the best perplexity; allow more")
+    return min(good)[1]

@@ -1,0 +1,48 @@
+"""What a depth costs at inference: latency, throughput, memory, with warm-up and spread."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from scse.measure import peak_bytes
+from scse.model import LoopedLM
+
+WARM_UP = 2
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """Median latency of a batch through to its logits, the spread between quartiles, and the memory it needs."""
+
+    depth: int
+    latency_ms: float
+    spread_ms: float
+    tokens_per_second: float
+    peak_mib: float
+
+
+@torch.no_grad()
+def profile(model: LoopedLM, depths: Sequence[int], batch: int, length: int, repeats: int) -> list[ProfileRow]:
+    """Random tokens; the depths take turns, so that a slow moment of the machine hits all alike."""
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, model.config.shape.vocabulary, (batch, length), generator=draw)
+    times: dict[int, list[float]] = {depth: [] for depth in depths}
+    for turn in range(WARM_UP + repeats):
+        for depth in depths:
+            begin = time.perf_counter()
+            model(ids, depth)
+            if turn >= WARM_UP:
+                times[depth].append(time.perf_counter() - begin)
+    return [_row(model, ids, depth, seconds) for depth, seconds in times.items()]
+
+
+def _row(model: LoopedLM, ids: torch.Tensor, depth: int, seconds: list[float]) -> ProfileRow:
+    median = statistics.median(seconds)
+    low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else (median, median, median)
+    memory = peak_bytes(lambda: model(ids, depth))
+    return ProfileRow(depth, 1e3 * median, 1e3 * (high - low), ids.numel() / median, memory / 2**20)

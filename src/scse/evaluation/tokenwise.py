@@ -1,0 +1,97 @@
+"""Exit per token: a token that moves little keeps its state, and tokens after it that go deeper see it as it stopped.
+
+This accounts for loops, not time: the block still runs over all positions of an example while one of them moves.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scse.errors import UserError
+from scse.evaluation.adaptive import AdaptiveResult
+from scse.evaluation.calibration import BUDGET_TOLERANCE
+from scse.evaluation.perplexity import windows
+from scse.evaluation.rules import ExitRule
+from scse.model import LoopedLM, State
+from scse.progress import Meter
+
+BISECTIONS = 14
+
+
+@torch.no_grad()
+def freeze_tokens(
+    model: LoopedLM, ids: Tensor, rule: ExitRule, threshold: float, ceiling: int
+) -> tuple[State, np.ndarray]:
+    """The state in which every token rests where it stopped, and the loops each took [B, L]."""
+    states = model.unroll(ids)
+    state = next(states)
+    active = torch.ones(ids.shape, dtype=torch.bool)
+    taken = torch.zeros(ids.shape, dtype=torch.int64)
+    while active.any() and state.t < ceiling:
+        before = state
+        moved = states.send(state)
+        state = replace(moved, z=torch.where(active[..., None], moved.z, before.z))
+        taken += active
+        active &= rule.statistic(model, before.hidden, state.hidden) > threshold
+    return state, taken.numpy()
+
+
+def tokenwise(
+    model: LoopedLM,
+    tokens: np.ndarray,
+    rule: ExitRule,
+    threshold: float,
+    ceiling: int,
+    batch: int,
+    limit: int | None,
+    meter: Meter,
+) -> AdaptiveResult:
+    """Perplexity with exit per token; `depths` are those of all tokens."""
+    begin = time.perf_counter()
+    depths, total, count = [], 0.0, 0
+    for inputs, targets in windows(tokens, model.config.shape.context, batch, limit):
+        state, taken = freeze_tokens(model, inputs, rule, threshold, ceiling)
+        total += model.token_nll(state.hidden, targets).sum(dtype=torch.float64).item()
+        depths.append(taken.ravel())
+        count += targets.numel()
+        meter.advance(targets.numel())
+    return AdaptiveResult(np.concatenate(depths), total / count, count, time.perf_counter() - begin)
+
+
+def calibrate_tokens(
+    model: LoopedLM,
+    tokens: np.ndarray,
+    rule: ExitRule,
+    budget: float,
+    ceiling: int,
+    batch: int,
+    limit: int | None,
+    largest: float,
+) -> float:
+    """The threshold whose mean depth per token is nearest to `budget`, by bisection between 0 and `largest`.
+
+    A frozen token changes what the others see, so the mean depth cannot be read off one trace.
+    """
+
+    def mean_depth(threshold: float) -> float:
+        found = [
+            freeze_tokens(model, inputs, rule, threshold, ceiling)[1].ravel()
+            for inputs, _ in windows(tokens, model.config.shape.context, batch, limit)
+        ]
+        return float(np.concatenate(found).mean())
+
+    low, high = 0.0, largest
+    best = min(((abs(mean_depth(side) - budget), side) for side in (low, high)), key=lambda pair: pair[0])
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        mean = mean_depth(middle)
+        best = min(best, (abs(mean - budget), middle))
+        low, high = (middle, high) if mean > budget else (low, middle)
+    if best[0] > BUDGET_TOLERANCE:
+        raise UserError(f"no threshold gives a mean of {budget:g} loops per token; choose another budget")
+    return best[1]

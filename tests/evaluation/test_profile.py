@@ -1,0 +1,35 @@
+"""The profile's rows are about what they say: more loops take longer, spread and memory are measured."""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+from runs import run, write_corpus
+from scse.cli import main
+from scse.evaluation.profile import profile
+from tinymodels import tiny
+
+
+def test_rows_per_depth():
+    torch.set_num_threads(1)
+    rows = profile(tiny("scse", dtype=torch.float32), [1, 40], batch=4, length=16, repeats=3)
+    assert [row.depth for row in rows] == [1, 40]
+    shallow, deep = rows
+    assert deep.latency_ms > 3 * shallow.latency_ms
+    assert deep.tokens_per_second < shallow.tokens_per_second
+    assert shallow.peak_mib > 4 * 16 * 61 * 4 / 2**20, "at least the logits"
+    assert deep.peak_mib < 1.5 * shallow.peak_mib, "without gradients memory does not grow with depth"
+
+
+def test_the_command(tmp_path, capsys):
+    run(write_corpus(tmp_path / "corpus"), tmp_path / "run")
+    folder = str(tmp_path / "run")
+    assert main(["profile", folder, "--depths", "1,2", "--repeats", "1", "--batch", "2", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [set(row) for row in rows] == [{"depth", "latency_ms", "spread_ms", "tokens_per_second", "peak_mib"}] * 2
+    assert len((tmp_path / "run" / "records.jsonl").read_text().splitlines()) == 2
+    assert main(["profile", folder, "--length", "17"]) == 2
+    assert "17 tokens are more than the model's 16 positions" in capsys.readouterr().err
+    assert main(["profile", folder, "--repeats", "0"]) == 2
