@@ -17,6 +17,7 @@ COMMANDS = {
     "eval": "perplexity of a run at fixed depths, all from one unroll",
     "lambada": "last-word completion: perplexity and accuracy of the answers",
     "adaptive": "calibrated early exit: mean loop budgets, offline accounting and real savings",
+    "pareto": "quality against FLOPs, time and cache memory",
     "profile": "latency, throughput and memory of each depth",
     "bench": "performance ratios against a plain reference",
     "families": "every recurrence family: name, equation, options",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # family -> (colour, marker); variants of a family share its colour and differ in the marker
 STYLES: dict[str, tuple[str, str]] = {
@@ -42,12 +43,7 @@ def style(family: str) -> tuple[str, str]:
 
 def depth_response(curves: Mapping[str, Mapping[int, float]], path: Path, trained: int = 8, title: str = "") -> None:
     """Perplexity against loop depth, on the paper's axes: log2 depth, shifted-log perplexity, minima starred."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    figure = new_figure(width=7)
     axes = figure.add_subplot()
     for family, curve in curves.items():
         colour, marker = style(family)
@@ -60,8 +56,7 @@ def depth_response(curves: Mapping[str, Mapping[int, float]], path: Path, traine
     axes.set_title(title, loc="left", fontsize=10)
     axes.legend(frameon=False, fontsize=9)
     axes.grid(axis="y", alpha=0.25)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)
+    save_figure(figure, path)
 
 
 def _depth_axis(axes: Axes, depths: list[int], trained: int) -> None:
@@ -89,3 +84,37 @@ def _shifted_log_axis(axes: Axes, values: list[float]) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(8))
     axes.yaxis.set_major_formatter(ScalarFormatter())
     axes.set_ylabel(f"perplexity (scale: log(PPL − {shift:.1f}))")
+
+
+def pareto_figure(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Perplexity against FLOPs per token and against time: lines join fixed depths, open markers are adaptive."""
+    figure = new_figure(width=10)
+    costs = (("flops", 1e-6, "MFLOPs per token"), ("ms_per_ktoken", 1.0, "ms per 1,000 tokens"))
+    for position, (cost, unit, label) in enumerate(costs, start=1):
+        axes = figure.add_subplot(1, 2, position)
+        for run in dict.fromkeys(row["run"] for row in rows):
+            colour, marker = style(next(row["family"] for row in rows if row["run"] == run))
+            for kind, line, fill in (("fixed", "-", "full"), ("adaptive", "", "none")):
+                chosen = [row for row in rows if row["run"] == run and row["kind"] == kind]
+                x, y = [unit * row[cost] for row in chosen], [row["ppl"] for row in chosen]
+                name = f"{run} ({kind})" if chosen else None
+                axes.plot(x, y, line, color=colour, marker=marker, fillstyle=fill, markersize=7, label=name)
+        axes.set_xscale("log")
+        axes.set_xlabel(f"{label} (log scale)")
+        axes.set_ylabel("perplexity")
+        axes.grid(alpha=0.25)
+        axes.legend(frameon=False, fontsize=8)
+    save_figure(figure, path)
+
+
+def new_figure(width: float) -> Figure:
+    """A figure that needs no display."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, 4.2), layout="constrained")
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure; the same numbers give the same file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)

@@ -1,0 +1,90 @@
+"""What quality costs: perplexity against FLOPs, time and cache memory, over fixed depths and exit thresholds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scse.accounting import body_flops, head_flops
+from scse.evaluation.budgets import AdaptiveEvaluation, AdaptiveSettings
+from scse.evaluation.perplexity import perplexity_over_depths
+from scse.model import LoopedLM
+
+BYTES_PER_NUMBER = 4
+
+
+@dataclass(frozen=True)
+class ParetoPoint:
+    """One way of running a model. `depth` is the mean number of loops; costs are per token, time per 1,000 tokens.
+
+    `cache_bytes` is what a key-value cache over all loops holds for a token in float32; adaptive points count the loops
+    a token's example took.
+    """
+
+    run: str
+    family: str
+    kind: str
+    depth: float
+    ppl: float
+    flops: float
+    ms_per_ktoken: float
+    cache_bytes: float
+
+
+class ParetoEvaluation:
+    """All points of one model."""
+
+    def __init__(self, name: str, model: LoopedLM, batch: int, limit: int | None, show: bool = False) -> None:
+        self.name, self.model, self.batch, self.limit, self.show = name, model, batch, limit, show
+
+    def fixed(self, tokens: np.ndarray, depths: Sequence[int]) -> list[ParetoPoint]:
+        """Each depth by itself, because its time is part of the point; depths past a model's own add nothing."""
+        useful = self.model.recurrence.core.trained_depth
+        points = []
+        for depth in sorted({depth if useful is None else min(depth, useful) for depth in depths}):
+            begin = time.perf_counter()
+            (result,) = perplexity_over_depths(self.model, tokens, [depth], self.batch, self.limit, self.show)
+            points.append(self._point("fixed", depth, result.ppl, time.perf_counter() - begin, result.tokens))
+        return points
+
+    def adaptive(
+        self, validation: np.ndarray, tokens: np.ndarray, budgets: Sequence[int], ceiling: int
+    ) -> list[ParetoPoint]:
+        """Real early exit at thresholds calibrated for mean budgets; nothing for a model of fixed depth."""
+        if self.model.recurrence.core.trained_depth is not None or not budgets:
+            return []
+        settings = AdaptiveSettings(
+            budgets=tuple(budgets), ceiling=ceiling, batch=self.batch, limit=self.limit, modes=("online",)
+        )
+        evaluation = AdaptiveEvaluation(self.model, settings, self.show)
+        targets = evaluation.calibrate(validation)
+        return [
+            self._point("adaptive", found.mean_depth, found.ppl, found.seconds, found.tokens)
+            for _, found in evaluation.evaluate(tokens, targets).values()
+        ]
+
+    def _point(self, kind: str, depth: float, ppl: float, seconds: float, tokens: int) -> ParetoPoint:
+        shape, recurrence = self.model.config.shape, self.model.recurrence
+        bodies = recurrence.bodies_per_step * depth
+        return ParetoPoint(
+            run=self.name,
+            family=self.model.config.family,
+            kind=kind,
+            depth=depth,
+            ppl=ppl,
+            flops=bodies * body_flops(shape) + head_flops(shape),
+            ms_per_ktoken=1e6 * seconds / tokens,
+            cache_bytes=2 * shape.width * bodies * BYTES_PER_NUMBER,
+        )
+
+
+def frontier(points: Sequence[ParetoPoint], cost: str) -> list[ParetoPoint]:
+    """The points that no other beats in both perplexity and the given cost, cheapest first."""
+    best: list[ParetoPoint] = []
+    for point in sorted(points, key=lambda p: (getattr(p, cost), p.ppl)):
+        if not best or point.ppl < best[-1].ppl:
+            best.append(point)
+    return best

@@ -1,0 +1,77 @@
+"""Quality against cost: the points' costs, the frontier, the command and its picture."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from runs import run, write_corpus
+from scse.accounting import flop_proxy
+from scse.cli import main
+from scse.evaluation.pareto import ParetoEvaluation, ParetoPoint, frontier
+from scse.evaluation.perplexity import perplexity_over_depths
+from scse.experiments.records import read_records
+from tinymodels import TINY, tiny
+
+TOKENS = np.random.default_rng(0).integers(0, TINY.vocabulary, 200).astype(np.uint16)
+
+
+@pytest.mark.parametrize("family", ["scse", "forcing-subtraction", "unshared-3"])
+def test_costs_are_those_of_the_accounting(family):
+    model = tiny(family)
+    points = ParetoEvaluation("run", model, 4, None).fixed(TOKENS, [1, 3])
+    for point in points:
+        assert point.flops == flop_proxy(model.config, int(point.depth)).body_head
+        (static,) = perplexity_over_depths(model, TOKENS, [int(point.depth)], 4)
+        assert point.ppl == static.ppl
+        bodies = 2 if family == "forcing-subtraction" else 1
+        assert point.cache_bytes == 2 * TINY.width * 4 * bodies * point.depth
+
+
+def test_unshared_layers_have_no_points_past_their_depth():
+    evaluation = ParetoEvaluation("run", tiny("unshared-3"), 4, None)
+    assert [point.depth for point in evaluation.fixed(TOKENS, [1, 3, 8, 48])] == [1, 3]
+    assert evaluation.adaptive(TOKENS, TOKENS, [2], 8) == []
+
+
+def test_adaptive_points_cost_their_mean_depth():
+    model = tiny("scse", spread=0.08)
+    (point,) = ParetoEvaluation("run", model, 4, None).adaptive(TOKENS, TOKENS, [3], 8)
+    one, two = (flop_proxy(model.config, depth).body_head for depth in (1, 2))
+    assert point.flops == pytest.approx(one + (point.depth - 1) * (two - one))
+    assert abs(point.depth - 3) < 1
+
+
+def test_the_frontier_by_hand():
+    def point(ppl, flops):
+        return ParetoPoint("r", "scse", "fixed", 1.0, ppl, flops, 1.0, 1.0)
+
+    a, b, c, d = point(10, 1), point(8, 2), point(9, 3), point(7, 4)
+    assert frontier([d, c, b, a], "flops") == [a, b, d]
+    assert frontier([point(5, 2), point(4, 2)], "flops") == [point(4, 2)]
+
+
+def test_the_command_draws_and_marks_the_best(tmp_path, capsys):
+    torch.set_num_threads(1)
+    corpus = write_corpus(tmp_path / "corpus")
+    runs = []
+    for family in ("scse", "unshared-2"):
+        run(corpus, tmp_path / family, family)
+        runs.append(str(tmp_path / family))
+    picture = tmp_path / "pareto.svg"
+    options = ["--depths", "1,2", "--budgets", "2", "--ceiling", "4", "--quiet", "--cache-dir", str(tmp_path / "cache")]
+    assert main(["pareto", *runs, *options, "--out", str(picture), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["family"], row["kind"]) for row in rows] == [
+        *(("scse", "fixed"),) * 2,
+        ("scse", "adaptive"),
+        *(("unshared-2", "fixed"),) * 2,
+    ]
+    assert any("FLOPs" in row["best"] for row in rows)
+    assert "<svg" in picture.read_text()
+    assert len(read_records([tmp_path / "scse" / "records.jsonl"])) == 3
+    assert main(["pareto", *runs, "--out", "picture.jpeg"]) == 2
+    assert ".png or .svg" in capsys.readouterr().err
