@@ -7,6 +7,7 @@ import json
 import pytest
 
 from runs import command, scse
+from scse.cli import main
 
 
 def test_a_run_from_the_command_line(corpus, tmp_path):
@@ -32,6 +33,15 @@ def test_a_run_from_the_command_line(corpus, tmp_path):
     again = scse(command(corpus, out, "--family", "tuned-adapter"))
     assert again.returncode == 0
     assert "9 steps done, validation perplexity" in again.stdout
+
+
+def test_a_run_finds_its_text_again_from_another_folder(corpus, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    monkeypatch.chdir(corpus.parent)
+    assert main([*command(corpus, out, "--quiet"), "--data", "corpus"]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main([*command(corpus, out, "--quiet"), "--data", str(corpus)]) == 0
+    assert main(["eval", str(out), "--depths", "1", "--quiet", "--cache-dir", str(tmp_path / "cache")]) == 0
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Self
 
 from scse.config import GPT2_VOCABULARY, ModelConfig, Shape, scale
-from scse.data import DataConfig
+from scse.data import CORPUS_NAMES, DataConfig
 from scse.data.tokenizer import trained_size
 from scse.errors import UserError, unknown_name
 from scse.recurrence import FAMILIES
@@ -116,7 +117,7 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     tokenizer = str(given.pop("tokenizer", default_tokenizer))
     shape = replace(shape, vocabulary=trained_size(tokenizer) or GPT2_VOCABULARY)
     row = FAMILIES.find(family)
-    training: dict[str, Any] = {"corpus": str(given.pop("data", "stdlib")), "tokenizer": tokenizer}
+    training: dict[str, Any] = {"corpus": settled_corpus(str(given.pop("data", "stdlib"))), "tokenizer": tokenizer}
     shape_fields = {f.name: getattr(shape, f.name) for f in fields(Shape) if f.name != "vocabulary"}
     train_fields = {f.name: f.default for f in fields(TrainConfig) if f.default is not MISSING} | {"steps": 0}
     given.setdefault("data_seed", given.get("seed", 0))
@@ -136,6 +137,12 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
         raise UserError("the number of steps is missing; give --steps N or a --protocol")
     model = ModelConfig(row.name, replace(shape, **chosen["shape"]), row.resolve(chosen["family"]))
     return TrainConfig(model=model, **training, **chosen["train"])
+
+
+def settled_corpus(corpus: str) -> str:
+    """A name as it is, a path made absolute: a run must find its text again from any folder."""
+    path = Path(corpus).expanduser()
+    return str(path.resolve()) if corpus not in CORPUS_NAMES and path.exists() else corpus
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:
