@@ -1,14 +1,8 @@
-"""Files written whole or not at all, and models as a folder of config.json + model.safetensors."""
+"""Models as a folder of config.json + model.safetensors."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -16,54 +10,12 @@ from safetensors.torch import load_file, save_file
 
 from scse.config import ModelConfig
 from scse.errors import UserError
+from scse.files import read_json, replacing, write_json
 from scse.model import LoopedLM
 
 FORMAT = 1
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; on success it is synced and takes the place of `path` at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        sync(temporary)
-        os.replace(temporary, path)
-        sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def sync(path: Path) -> None:
-    """Make a file, or the names in a folder, survive a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_json(path: Path, data: Any) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file, or one line that says what is wrong with it."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}); restore it or write it again") from None
-    if not isinstance(data, dict):
-        raise UserError(f"{path} must hold a JSON object, not {type(data).__name__}")
-    return data
 
 
 def save_model(model: LoopedLM, folder: str | Path) -> None:

@@ -12,7 +12,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from scse.cli.common import Arguments, add_data_folders, add_json, positive_ints, print_rows, require_positive
+from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,14 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rule", default="update", metavar="R", help="update (the paper's), relative or kl")
     parser.add_argument("--quality", type=float, metavar="P", help="instead: at most P %% above the best perplexity")
     parser.add_argument("--mode", metavar="M", help="offline, online or token (default: offline and online)")
-    parser.add_argument("--data", metavar="D", help="another corpus, by name or path (default: the run's own)")
-    parser.add_argument("--split", default="test", metavar="S", help="default test; calibration is on validation")
-    parser.add_argument("--batch", type=int, default=32, metavar="N", help="windows at a time (default 32)")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N windows of each split")
-    parser.add_argument("--tag", default="", metavar="TEXT", help="a label kept in the record")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    add_data_folders(parser)
-    add_json(parser)
+    add_evaluation(parser)
 
 
 def run(args: Arguments) -> None:

@@ -48,6 +48,19 @@ def add_data_folders(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
 
 
+def add_evaluation(parser: argparse.ArgumentParser, unit: str = "windows", data: str | None = None) -> None:
+    """What every evaluation on text can be told."""
+    default = data or "the run's own"
+    parser.add_argument("--data", default=data, metavar="D", help=f"a corpus by name or path (default: {default})")
+    parser.add_argument("--split", default="test", metavar="S", help="default test")
+    parser.add_argument("--batch", type=int, default=32, metavar="N", help=f"{unit} at a time (default 32)")
+    parser.add_argument("--limit", type=int, metavar="N", help=f"only the first N {unit}")
+    parser.add_argument("--tag", default="", metavar="TEXT", help="a label kept in the record")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_data_folders(parser)
+    add_json(parser)
+
+
 def settings(pairs: Sequence[str]) -> dict[str, object]:
     """['lr=1e-3', 'context=256'] -> {'lr': '1e-3', 'context': '256'}"""
     parsed: dict[str, object] = {}

@@ -10,7 +10,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from scse.cli.common import Arguments, add_data_folders, add_json, positive_ints, print_rows, require_positive
+from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive
 
 DEPTHS = [1, 2, 4, 8, 12, 16, 24, 32, 48]
 
@@ -18,14 +18,7 @@ DEPTHS = [1, 2, 4, 8, 12, 16, 24, 32, 48]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("--depths", type=positive_ints, default=DEPTHS, metavar="T,T", help="default 1,2,4,…,48")
-    parser.add_argument("--data", metavar="D", help="another corpus, by name or path (default: the run's own)")
-    parser.add_argument("--split", default="test", metavar="S", help="default test")
-    parser.add_argument("--batch", type=int, default=32, metavar="N", help="windows at a time (default 32)")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N windows")
-    parser.add_argument("--tag", default="", metavar="TEXT", help="a label kept in the record")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    add_data_folders(parser)
-    add_json(parser)
+    add_evaluation(parser)
 
 
 def run(args: Arguments) -> None:

@@ -11,20 +11,13 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
-from scse.cli.common import Arguments, add_data_folders, add_json, positive_ints, print_rows, require_positive
+from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("--depths", type=positive_ints, default=[8, 48], metavar="T,T", help="default 8,48")
-    parser.add_argument("--data", default="lambada", metavar="D", help="a corpus of passages (default: lambada)")
-    parser.add_argument("--split", default="test", metavar="S", help="default test")
-    parser.add_argument("--batch", type=int, default=32, metavar="N", help="passages at a time (default 32)")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N passages")
-    parser.add_argument("--tag", default="", metavar="TEXT", help="a label kept in the record")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    add_data_folders(parser)
-    add_json(parser)
+    add_evaluation(parser, unit="passages", data="lambada")
 
 
 def run(args: Arguments) -> None:

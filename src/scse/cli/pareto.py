@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scse.cli.common import Arguments, add_data_folders, add_json, positive_ints, print_rows, require_positive
+from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive
 
 if TYPE_CHECKING:
     from scse.data import TokenSplit
@@ -27,14 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--depths", type=positive_ints, default=[1, 2, 4, 8, 16], metavar="T,T", help="fixed depths")
     parser.add_argument("--budgets", type=positive_ints, default=[4, 8], metavar="B,B", help="mean adaptive budgets")
     parser.add_argument("--ceiling", type=int, default=48, metavar="T", help="most loops of an example (default 48)")
-    parser.add_argument("--data", metavar="D", help="a corpus by name or path (default: each run's own)")
-    parser.add_argument("--split", default="test", metavar="S", help="default test; calibration is on validation")
-    parser.add_argument("--batch", type=int, default=32, metavar="N", help="windows at a time (default 32)")
-    parser.add_argument("--limit", type=int, metavar="N", help="only the first N windows of each split")
     parser.add_argument("--out", metavar="PICTURE", help="draw perplexity against FLOPs and time (.png or .svg)")
-    parser.add_argument("--quiet", action="store_true", help="no progress")
-    add_data_folders(parser)
-    add_json(parser)
+    add_evaluation(parser)
 
 
 def run(args: Arguments) -> None:
@@ -80,6 +74,7 @@ def record_of(point: ParetoPoint, opened: Run, corpus: str, split: TokenSplit, a
         split=split.name,
         limit=args.limit,
         task="pareto",
+        tag=args.tag,
         depth=int(point.depth) if fixed else None,
         adaptive=None if fixed else {"ceiling": args.ceiling, "mean_depth": point.depth},
     )

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from scse.errors import UserError
+from scse.files import replacing, sweep
 
 log = logging.getLogger("scse")
 
 CACHE_FORMAT = 1
-TEMPORARY_SUFFIX = ".tmp"
 
 
 def cache_root(cache_dir: str | None) -> Path:
@@ -72,8 +72,7 @@ class Artifact:
             pass
         except _UnfitError as reason:
             log.warning("cache %s: %s is %s; building it again", self.folder, self.data_name, reason)
-        for leftover in self.folder.glob(f"*{TEMPORARY_SUFFIX}"):
-            leftover.unlink()
+        sweep(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             return self._write(produce())
@@ -112,7 +111,7 @@ class Artifact:
         # Old metadata must not outlive the data it describes, even for the moment between the two renames.
         (self.folder / self.meta_name).unlink(missing_ok=True)
         digest, size = hashlib.sha256(), 0
-        with _replacing(data) as handle:
+        with replacing(data) as temporary, temporary.open("wb") as handle:
             for block in blocks:
                 handle.write(block)
                 digest.update(block)
@@ -128,31 +127,8 @@ def _product(count: object, item_bytes: int) -> int:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace a file: readers see the old content or all of the new, also after a crash."""
-    with _replacing(path) as handle:
-        handle.write(content)
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Any]:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
-    try:
-        with temporary.open("wb") as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
 
 
 @contextlib.contextmanager

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
 from scse.errors import UserError
+from scse.files import read_json
 from scse.model import LoopedLM
-from scse.persistence import load_model, load_weights, read_json
+from scse.persistence import load_model, load_weights
 from scse.training.checkpoint import WEIGHTS, CheckpointStore
 from scse.training.config import TrainConfig
 

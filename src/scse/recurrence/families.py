@@ -23,7 +23,7 @@ from scse.recurrence.drives import (
     anchor_source,
     embedding_source,
 )
-from scse.recurrence.modifiers import ChannelGate, FixedScale, Leak, PeriodicReset, ScalarGate, make_mask
+from scse.recurrence.modifiers import ChannelGate, FixedScale, Leak, NoMask, PeriodicReset, ScalarGate, make_mask
 from scse.recurrence.recurrence import Recurrence
 from scse.recurrence.registry import Family, FamilyTable
 from scse.recurrence.updates import SharedCore, Subtractive, UnsharedCore
@@ -93,6 +93,13 @@ def _from_projection(
     )
 
 
+def _conditioned(
+    shape: Shape, step_scale: float, source_gain: float, mask: NoMask, normalise: bool, **units: Any
+) -> Recurrence:
+    drive = Injection(shape, anchor_source, source_gain)
+    return _from_projection(shape, Deviation(), step_scale, normalise, drive=drive, mask=mask, **units)
+
+
 def adapter(
     shape: Shape,
     *,
@@ -157,15 +164,8 @@ def leak(
     normalise_projections: bool = True,
 ) -> Recurrence:
     """Δ' = (1 − λ)Δ + m·s·G(Δ + κW_c h*)"""
-    return _from_projection(
-        shape,
-        Deviation(),
-        step_scale,
-        normalise_projections,
-        drive=Injection(shape, anchor_source, source_gain),
-        mask=make_mask(mask, mask_threshold),
-        keep=Leak(leak),
-    )
+    zero_mask = make_mask(mask, mask_threshold)
+    return _conditioned(shape, step_scale, source_gain, zero_mask, normalise_projections, keep=Leak(leak))
 
 
 def sc_cond(
@@ -178,14 +178,7 @@ def sc_cond(
     normalise_projections: bool = True,
 ) -> Recurrence:
     """Δ' = Δ + m·s·G(Δ + κW_c h*)"""
-    return _from_projection(
-        shape,
-        Deviation(),
-        step_scale,
-        normalise_projections,
-        drive=Injection(shape, anchor_source, source_gain),
-        mask=make_mask(mask, mask_threshold),
-    )
+    return _conditioned(shape, step_scale, source_gain, make_mask(mask, mask_threshold), normalise_projections)
 
 
 def sc_cond_subtractive(
@@ -198,15 +191,8 @@ def sc_cond_subtractive(
     normalise_projections: bool = True,
 ) -> Recurrence:
     """Δ' = Δ + m·s·(G(Δ + c) − G(c)), c = κW_c h*"""
-    return _from_projection(
-        shape,
-        Deviation(),
-        step_scale,
-        normalise_projections,
-        drive=Injection(shape, anchor_source, source_gain),
-        update=Subtractive(),
-        mask=make_mask(mask, mask_threshold),
-    )
+    zero_mask = make_mask(mask, mask_threshold)
+    return _conditioned(shape, step_scale, source_gain, zero_mask, normalise_projections, update=Subtractive())
 
 
 def forcing_subtraction(

@@ -25,7 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from scse.errors import RunFailure, UserError
-from scse.persistence import read_json, sync, write_json
+from scse.files import read_json, sync, write_json
 from scse.training.distributed import fill, whole
 
 FORMAT = 1

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from scse.errors import UserError
-from scse.persistence import read_json, replacing, write_json
+from scse.files import read_json, replacing, sweep, write_json
 from scse.provenance import provenance
 from scse.training.config import TrainConfig, differences
 
@@ -41,6 +41,8 @@ def locked(folder: Path) -> Iterator[None]:
             raise UserError(f"{folder} is in use by another trainer (process {holder}); {remedy}") from None
         os.ftruncate(handle, 0)
         os.write(handle, f"{os.getpid()}\n".encode())
+        for touched in (folder, folder / "model"):
+            sweep(touched)
         yield
     finally:
         os.close(handle)
