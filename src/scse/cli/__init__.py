@@ -15,6 +15,7 @@ COMMANDS = {
     "demo": "the main job in miniature: train three families, turn the depth knob",
     "train": "train a model; the same command again continues it",
     "eval": "perplexity of a run at fixed depths, all from one unroll",
+    "diagnose": "forcing bias, energies and gain around the anchor, step by step",
     "lambada": "last-word completion: perplexity and accuracy of the answers",
     "adaptive": "calibrated early exit: mean loop budgets, offline accounting and real savings",
     "pareto": "quality against FLOPs, time and cache memory",

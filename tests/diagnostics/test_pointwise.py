@@ -1,0 +1,159 @@
+"""Pointwise diagnostics: exact where the paper says exact, and against direct computations everywhere."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+
+from runs import run, write_corpus
+from scse.cli import main
+from scse.diagnostics import decompose, diagnose, random_direction_gain
+from scse.diagnostics.pointwise import FINITE_DIFFERENCE
+from scse.errors import RunFailure, UserError
+from scse.progress import _Silent
+from scse.recurrence import deviation_map
+from tinymodels import TINY, some_ids, tiny
+
+TOKENS = np.random.default_rng(0).integers(0, TINY.vocabulary, 16 * 8 + 1).astype(np.uint16)
+SILENT = _Silent()
+
+
+def diagnosis(model, steps=9, gain_steps=(), batch=4):
+    return diagnose(model, TOKENS, steps, batch, 2, gain_steps, SILENT)
+
+
+def anchored(family):
+    return not family.startswith("unshared")
+
+
+@torch.no_grad()
+def test_the_decomposition_adds_up(family):
+    model, ids = tiny(family), some_ids()
+    state = next(islice(model.unroll(ids), 3, None))
+    if not anchored(family):
+        with pytest.raises(UserError, match="no anchor"):
+            _ = state.deviation
+        return
+    parts = decompose(model.recurrence, 3, state.deviation, state.frame)
+    following = next(islice(model.unroll(ids), 4, None)).deviation
+    torch.testing.assert_close(parts.deviation + parts.bias + parts.state_dependent, following, rtol=0, atol=1e-10)
+    at_zero = decompose(model.recurrence, 3, torch.zeros_like(state.deviation), state.frame)
+    assert not at_zero.state_dependent.any()
+
+
+def test_zeros_are_literal_where_claimed(family):
+    model = tiny(family, dtype=torch.float32)
+    if not anchored(family):
+        with pytest.raises(UserError, match="no anchor"):
+            diagnosis(model)
+        return
+    for row in diagnosis(model, steps=48):
+        assert (row.bias_ratio == 0) == model.recurrence.anchor_preserving
+        assert (row.raw_bias_ratio == 0) == model.recurrence.zero_preserving
+
+
+@pytest.mark.parametrize("family", ["looped", "looped-s035", "scalar-gate", "channel-gate"])
+def test_a_trajectory_that_starts_at_its_anchor_has_a_ratio_of_one(family):
+    first = diagnosis(tiny(family, dtype=torch.float32))[0]
+    assert first.bias_ratio == 1.0
+    assert first.anchor_energy == 0.0
+
+
+@torch.no_grad()
+def test_ratios_equal_a_direct_computation_per_batch():
+    model = tiny("tuned-adapter")
+    found = diagnosis(model, steps=3)
+    ratios = []
+    for first in (0, 4):
+        cut = np.stack([TOKENS[r * 16 : (r + 1) * 16] for r in range(first, first + 4)]).astype(np.int64)
+        ids = torch.from_numpy(cut)
+        frame = model.recurrence.begin(model.embed(ids))
+        h = [state.hidden for state in islice(model.unroll(ids), 4)]
+        bias = model.recurrence.step(2, frame.hidden_anchor, frame) - frame.hidden_anchor
+        ratios.append(float(bias.pow(2).mean() / (h[3] - h[2]).pow(2).mean()))
+        energy = float((h[2] - frame.hidden_anchor).pow(2).mean())
+    assert found[2].bias_ratio == pytest.approx(np.mean(ratios), rel=1e-10)
+    assert energy > 0
+
+
+def test_the_floor_guards_a_state_that_does_not_move():
+    rows = diagnosis(tiny("scse-initial"))
+    assert all(row.update_energy == 0 and row.bias_ratio == 0 for row in rows)
+
+
+@torch.no_grad()
+def test_the_gain_of_a_linear_map_is_known(monkeypatch):
+    """T(Δ) = 1.7Δ: every direction grows by 1.7."""
+    model, ids = tiny("scse"), some_ids()
+    monkeypatch.setattr(model.recurrence, "step", lambda t, z, frame, masked=True: 1.7 * z)
+    gain = random_direction_gain(model, ids, 0, torch.randn(3, 11, 24), torch.Generator().manual_seed(0))
+    assert gain == pytest.approx(1.7, rel=1e-9)
+
+
+def test_the_gain_agrees_with_jacobian_vector_products():
+    model, ids = tiny("scse"), some_ids()
+    state = next(islice(model.unroll(ids), 2, None))
+    delta = state.deviation.detach()
+    found = random_direction_gain(model, ids, 2, delta, torch.Generator().manual_seed(4))
+    generator = torch.Generator().manual_seed(4)
+    gains = []
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        for _ in range(4):
+            v = torch.randn(delta.shape, generator=generator, dtype=torch.float64)
+            v /= v.pow(2).sum(dim=(1, 2), keepdim=True).sqrt()
+            _, pushed = torch.func.jvp(lambda x: deviation_map(model.recurrence, 2, x, state.frame), (delta,), (v,))
+            gains.append(pushed.detach().pow(2).sum(dim=(1, 2)).sqrt())
+    assert found == pytest.approx(float(torch.stack(gains).mean()), rel=50 * FINITE_DIFFERENCE)
+
+
+def test_gains_are_measured_where_asked():
+    rows = diagnosis(tiny("scse", dtype=torch.float32), gain_steps=(0, 8))
+    assert [row.step for row in rows if row.gain is not None] == [0, 8]
+
+
+def test_a_family_that_breaks_its_claim_is_caught(monkeypatch):
+    """A bias in the block makes SCSE move at its anchor; the raw diagnosis shows it although the mask hides it."""
+    model = tiny("scse")
+    original = model.recurrence.core.forward
+    monkeypatch.setattr(model.recurrence.core, "forward", lambda t, x: original(t, x) + 0.1)
+    row = diagnosis(model)[0]
+    assert row.bias_ratio == 0
+    assert row.raw_bias_ratio > 0
+
+
+def test_non_finite_states_name_the_step(monkeypatch):
+    model = tiny("scse")
+    original = model.recurrence.step
+    monkeypatch.setattr(
+        model.recurrence, "step", lambda t, z, f, m=True: original(t, z, f, m) * (float("inf") if t == 5 else 1.0)
+    )
+    with pytest.raises(RunFailure, match="no longer finite after step 5"):
+        diagnosis(model)
+
+
+def test_the_command(tmp_path, capsys):
+    torch.set_num_threads(1)
+    corpus = write_corpus(tmp_path / "corpus")
+    run(corpus, tmp_path / "run")
+    arguments = ["diagnose", str(tmp_path / "run"), "--steps", "5", "--batch", "4", "--quiet"]
+    arguments += ["--cache-dir", str(tmp_path / "cache")]
+    assert main([*arguments, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["step"] for row in rows] == list(range(5))
+    assert all(row["bias_ratio"] == 0 == row["raw_bias_ratio"] for row in rows)
+    assert rows[0]["gain"] > 0 < rows[4]["gain"]
+    assert rows[2]["gain"] is None
+    assert len((tmp_path / "run" / "records.jsonl").read_text().splitlines()) == 5
+    assert main(arguments) == 0
+    capsys.readouterr()
+    for extra, message in (
+        (["--gain", "7"], "outside 0 … 4"),
+        (["--gain", "x"], "step numbers"),
+        (["--steps", "0"], "1"),
+    ):
+        assert main([*arguments, *extra]) == 2
+        assert message in capsys.readouterr().err
