@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -30,7 +31,9 @@ def test_a_run_from_the_command_line(corpus, tmp_path):
     assert any("validation_ppl" in row and row["validation_loops"] == 8 for row in rows)
     assert list((out / "tensorboard").glob("events*"))
 
+    shutil.rmtree(out / "checkpoints" / "step-9")
     again = scse(command(corpus, out, "--family", "tuned-adapter"))
+    assert f"scse: continuing {out} from step 6" in again.stderr
     assert again.returncode == 0
     assert "9 steps done, validation perplexity" in again.stdout
 
@@ -63,6 +66,15 @@ def test_mistakes(corpus, tmp_path, extra, message):
     assert result.returncode == 2, result.stderr
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_a_model_that_does_not_fit_leaves_nothing_behind(corpus, tmp_path):
+    too_wide = ["--quiet", "--set", "width=1000000000", "--set", "heads=1"]
+    result = scse(command(corpus, tmp_path / "out", *too_wide))
+    assert result.returncode == 2
+    assert result.stderr.endswith("scse: not enough memory; use a smaller model, batch or context, or --recompute\n")
+    assert "Traceback" not in result.stderr
     assert not (tmp_path / "out" / "config.json").exists()
 
 

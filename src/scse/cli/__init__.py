@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -39,6 +40,8 @@ def usage() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 1 for a failed run, 2 for a user's mistake (one line on stderr)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    logging.basicConfig(stream=sys.stderr, format="scse: %(message)s")
+    logging.getLogger("scse").setLevel(logging.INFO)
     try:
         return dispatch(arguments)
     except UserError as error:
@@ -47,6 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except RunFailure as failure:
         print(f"scse: {failure}", file=sys.stderr)
         return 1
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        print("scse: not enough memory; use a smaller model, batch or context, or --recompute", file=sys.stderr)
+        return 2
     except BrokenPipeError:
         # The reader of our output went away (`scse … | head`): point stdout elsewhere so that exit stays quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -54,6 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("scse: interrupted", file=sys.stderr)
         return 130
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether an allocation failed: Python's, torch's on a CPU (an untyped error), or torch's on a GPU (a subclass)."""
+    text = str(error)
+    return isinstance(error, MemoryError) or "can't allocate memory" in text or "out of memory" in text
 
 
 def dispatch(arguments: list[str]) -> int:

@@ -48,18 +48,15 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str]) -> TrainConfig:
-    """Write the configuration of a new run, or check that an existing one is continued and not altered.
-
-    A precision of 'auto' on the command line continues with whatever precision the run began with.
-    """
+def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str]) -> None:
+    """Write the configuration of a new run, or check that an existing one is continued and not altered."""
     path = folder / "config.json"
     if not path.exists():
         if any(folder.glob("checkpoints/step-*")):
             raise UserError(f"{folder} holds checkpoints but no config.json; restore it or choose another --out")
         begun_with = {"train": wanted.to_dict(), "data": dict(data), "provenance": provenance()}
         write_json(path, {"format": FORMAT, **begun_with})
-        return wanted
+        return
     stored = read_json(path)
     if stored.get("format") != FORMAT:
         raise UserError(f"{path} has format {stored.get('format')!r}; this version reads {FORMAT}")
@@ -70,7 +67,6 @@ def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str]) ->
             f"{folder} was started with other settings ({'; '.join(changed)}); "
             "repeat the command it was started with, or choose another --out"
         )
-    return begun
 
 
 def stored_precision(folder: Path) -> str | None:

@@ -63,13 +63,15 @@ class Trainer:
         self.options, self.folder, self.world = options, folder, here
         train_split, self.validation = corpus.split("train"), corpus.split("validation")
         digests = {s.name: s.digest for s in (train_split, self.validation)} | {"tokenizer": corpus.tokenizer.digest}
-        if here.leads:
-            config = settle_config(folder, config, digests)
-        self.config = here.from_leader(config)
+        self.config = config
         self.micro_batches = self._micro_batches()
         context = self.config.model.shape.context
         self.batches = BatchSource(train_split.tokens, context, self.config.batch, self.config.data_seed)
         self.model = LoopedLM(self.config.model, seed=initialisation_seed(self.config.seed)).to(here.device).train()
+        # Only now, when text and memory are known to suffice: a run that cannot start leaves nothing behind.
+        if here.leads:
+            settle_config(folder, config, digests)
+        here.from_leader(None)
         self.module = distribute(Objective(self.model, options.recompute), options.strategy, here)
         self.optimiser = make_optimiser(self.module, self.config)
         self.store = CheckpointStore(folder / "checkpoints", options.keep)
