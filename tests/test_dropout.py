@@ -7,6 +7,7 @@ import torch
 from scipy import stats
 
 from scse.nn.dropout import Dropout, random_words
+from tinymodels import some_ids, tiny
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.013])
@@ -35,6 +36,23 @@ def test_words_are_uniform_in_every_position_of_a_draw():
         assert stats.chisquare(counts.numpy()).pvalue > 1e-3
     correlation = torch.corrcoef(words.t().double()) - torch.eye(4)
     assert correlation.abs().max() < 0.01
+
+
+def test_dropout_sits_on_embedding_attention_and_mlp(monkeypatch):
+    """Where the protocol puts it: once on the embedding, twice in every application of the block."""
+    seen = []
+    original = Dropout.forward
+    monkeypatch.setattr(Dropout, "forward", lambda self, x: seen.append(self.p) or original(self, x))
+    model = tiny("scse", dtype=torch.float32).train()
+    model(some_ids(), 3)
+    assert seen == [0.1] * (1 + 2 * 3)
+    torch.manual_seed(0)
+    first = model(some_ids(), 3)
+    assert not torch.equal(first, model(some_ids(), 3)), "training draws masks"
+    block = model.recurrence.core.block
+    for part in (block.attention, block.mlp):
+        out = part(torch.randn(4, 16, 24))
+        assert 0.05 < float((out == 0).double().mean()) < 0.15
 
 
 def test_evaluation_and_p_zero_change_nothing():

@@ -39,6 +39,13 @@ def test_gradients_by_finite_differences():
     assert torch.autograd.gradcheck(lambda h, w: head_nll(h, w, targets, 2), (hidden, weight))
 
 
+def test_a_second_derivative_is_refused_rather_than_wrong():
+    hidden, weight, targets = problem(tokens=3, width=4, vocabulary=9)
+    (gradient,) = torch.autograd.grad(head_nll(hidden, weight, targets), hidden, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not require grad|once_differentiable"):
+        torch.autograd.grad(gradient.pow(2).sum(), hidden)
+
+
 def test_extreme_logits_stay_finite_and_exact():
     """A target of probability far below the smallest float still has its true loss."""
     hidden, weight, targets = problem(dtype=torch.float32, spread=100.0)

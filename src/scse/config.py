@@ -34,11 +34,10 @@ class Shape:
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.width % self.heads:
-            divisors = [h for h in range(1, self.width + 1) if self.width % h == 0]
-            nearest = min(divisors, key=lambda h: abs(h - self.heads))
+            nearest = next(h for h in range(min(self.heads, self.width), 0, -1) if self.width % h == 0)
             raise UserError(f"{self.heads} heads do not divide the width {self.width}; use for example {nearest} heads")
-        if not 0 <= self.dropout < 1:
-            raise UserError(f"dropout must be in [0, 1), got {self.dropout}")
+        if not 0 <= self.dropout <= 0.99:
+            raise UserError(f"dropout must be between 0 and 0.99, got {self.dropout}")
         for name in ("norm_eps", "init_std"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be positive, got {getattr(self, name)}")

@@ -25,11 +25,27 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     try:
         yield temporary
+        share(temporary)
         sync(temporary)
         os.replace(temporary, path)
         sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def share(path: Path) -> None:
+    """Give a file the permissions of an ordinary new file; some writers create theirs for the owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    path.chmod(0o666 & ~mask)
+
+
+def expand(text: str) -> Path:
+    """A path as the user wrote it, with ~ for the home folder."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise UserError(f"cannot tell which home folder '{text}' means; write the path out") from None
 
 
 def sweep(folder: Path) -> None:

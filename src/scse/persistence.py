@@ -23,7 +23,10 @@ def save_model(model: LoopedLM, folder: str | Path) -> None:
     folder = Path(folder)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     with replacing(folder / WEIGHTS_FILE) as temporary:
-        save_file(weights, temporary, metadata={"format": "pt"})
+        try:
+            save_file(weights, temporary, metadata={"format": "pt"})
+        except SafetensorError as error:
+            raise OSError(f"cannot write {folder / WEIGHTS_FILE}: {error}") from None
     write_json(folder / CONFIG_FILE, {"format": FORMAT, "model": model.config.to_dict()})
 
 
@@ -54,4 +57,7 @@ def load_weights(model: torch.nn.Module, path: Path) -> None:
         if tensor.shape != weights[name].shape:
             found, wanted = list(weights[name].shape), list(tensor.shape)
             raise UserError(f"{path}: tensor '{name}' has shape {found}, the configuration needs {wanted}")
+        if tensor.dtype != weights[name].dtype:
+            kinds = f"type {weights[name].dtype}, the configuration needs {tensor.dtype}"
+            raise UserError(f"{path}: tensor '{name}' has {kinds}")
     model.load_state_dict(weights)

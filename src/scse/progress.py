@@ -117,5 +117,5 @@ def _rich_bar(unit: str) -> Progress:
             speed = f", {amount(task.speed)} {unit}/s" if task.speed else ""
             return Text(f"{amount(task.completed)}{of} {unit}{speed}")
 
-    columns = (TextColumn("{task.description}"), BarColumn(), Amounts(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), Amounts(), TimeRemainingColumn())
     return Progress(*columns, console=Console(stderr=True))

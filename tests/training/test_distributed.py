@@ -19,8 +19,8 @@ from scse.training import distributed, trainer
 PARTS = {"micro_batches": 2}
 
 
-def torchrun(corpus, out, strategy):
-    arguments = command(corpus, out, "--quiet", "--strategy", strategy, **PARTS)
+def torchrun(corpus, out, strategy, family):
+    arguments = command(corpus, out, "--quiet", "--strategy", strategy, "--family", family, **PARTS)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scse"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     result = subprocess.run(
@@ -45,19 +45,27 @@ def assert_close_run(left, right):
             torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_two_processes_equal_one_and_continue_each_other(corpus, tmp_path, strategy):
-    run(corpus, tmp_path / "one", **PARTS)
-    torchrun(corpus, tmp_path / "two", strategy)
+@pytest.mark.parametrize("family", ["scalar-gate", "scse-random"])
+def test_shards_of_every_kind_of_parameter(corpus, tmp_path, family):
+    """Single numbers and frozen matrices shard too."""
+    run(corpus, tmp_path / "one", family, **PARTS)
+    torchrun(corpus, tmp_path / "two", "fsdp", family)
+    assert_close_run(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize(("strategy", "family"), [("ddp", "scse"), ("fsdp", "tuned-adapter")])
+def test_two_processes_equal_one_and_continue_each_other(corpus, tmp_path, strategy, family):
+    run(corpus, tmp_path / "one", family, **PARTS)
+    torchrun(corpus, tmp_path / "two", strategy, family)
     assert_close_run(tmp_path / "one", tmp_path / "two")
 
     shutil.copytree(tmp_path / "one", tmp_path / "one-then-two")
     forget_after(tmp_path / "one-then-two", 6)
-    torchrun(corpus, tmp_path / "one-then-two", strategy)
+    torchrun(corpus, tmp_path / "one-then-two", strategy, family)
     assert_close_run(tmp_path / "one", tmp_path / "one-then-two")
 
     forget_after(tmp_path / "two", 6)
-    run(corpus, tmp_path / "two", **PARTS)
+    run(corpus, tmp_path / "two", family, **PARTS)
     assert_close_run(tmp_path / "one", tmp_path / "two")
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from runs import SETTINGS, config_for, final_tensors, options, run
+from runs import config_for, final_tensors, options, run
 from scse import LoopedLM
 from scse.data import open_corpus
 from scse.errors import UserError
@@ -69,7 +69,7 @@ def test_recompute_trains_the_same_weights(corpus, tmp_path):
 
 def test_training_learns(corpus, tmp_path):
     outcome = run(corpus, tmp_path / "out", steps=60, warmup=5)
-    assert outcome.validation_ppl < 60 < SETTINGS["width"] * 3
+    assert outcome.validation_ppl < 60, "299 tokens at random would give 299, single letters about 20"
 
 
 def test_frozen_anchor_stays_as_drawn(corpus, tmp_path):

@@ -155,6 +155,54 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(corpus,
     assert_same_run(tmp_path / "whole", tmp_path / "out")
 
 
+def test_a_damaged_checkpoint_never_displaces_good_ones(corpus, tmp_path):
+    """With one checkpoint kept, a damaged newer one must not make the trainer prune what it has just written."""
+    keep_one = {"keep": 1, "checkpoint_every": 2}
+    run(corpus, tmp_path / "out", run_options=keep_one)
+    (tmp_path / "out" / "checkpoints" / "step-9" / "model.safetensors").write_bytes(b"broken")
+    with pytest.MonkeyPatch.context() as patch:
+        killed_at(patch, 5)
+        with pytest.raises(Killed):
+            run(corpus, tmp_path / "out", run_options=keep_one)
+    store = CheckpointStore(tmp_path / "out" / "checkpoints", 1)
+    assert store.newest().step == 4
+    assert (tmp_path / "out" / "checkpoints" / "damaged-step-9").exists()
+    assert run(corpus, tmp_path / "out", run_options=keep_one).finished
+
+
+def test_files_are_readable_by_others(corpus, tmp_path):
+    before = os.umask(0o022)
+    try:
+        run(corpus, tmp_path / "out")
+    finally:
+        os.umask(before)
+    files = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    assert {oct(path.stat().st_mode & 0o777) for path in files} == {"0o644"}
+
+
+def test_a_perplexity_beyond_a_float_is_infinite_and_not_a_crash(corpus, tmp_path):
+    outcome = run(corpus, tmp_path / "out", lr=50.0, warmup=0, clip=1e9)
+    assert outcome.finished
+    assert outcome.validation_ppl > 1e6
+
+
+def test_a_missing_final_model_is_written_again(corpus, tmp_path):
+    run(corpus, tmp_path / "out")
+    (tmp_path / "out" / "model" / "model.safetensors").unlink()
+    run(corpus, tmp_path / "out")
+    assert load_model(tmp_path / "out" / "model")
+
+
+@pytest.mark.parametrize("train", [[], {"steps": "abc"}, None])
+def test_a_configuration_of_wrong_types_is_one_line(corpus, tmp_path, train):
+    run(corpus, tmp_path / "out")
+    stored = json.loads((tmp_path / "out" / "config.json").read_text())
+    changed = {**stored["train"], **train} if isinstance(train, dict) else train
+    (tmp_path / "out" / "config.json").write_text(json.dumps({**stored, "train": changed}))
+    with pytest.raises(UserError):
+        run(corpus, tmp_path / "out")
+
+
 def test_a_second_trainer_is_refused(corpus, tmp_path):
     with locked(tmp_path / "out"):
         result = scse(command(corpus, tmp_path / "out"))

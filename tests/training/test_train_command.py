@@ -58,6 +58,13 @@ def test_a_run_finds_its_text_again_from_another_folder(corpus, tmp_path, monkey
         (["--set", "heads=5"], "5 heads do not divide the width 24"),
         (["--data", "wikitex-2"], "did you mean 'wikitext-2'?"),
         (["--checkpoint-every", "0"], "checkpoint_every must be at least 1"),
+        (["--out", ""], "--out is empty"),
+        (["--data", "no/such/file.txt"], "there is no file or folder no/such/file.txt"),
+        (["--data", "~nobody-of-that-name/x"], "cannot tell which home folder"),
+        (["--data", "x" * 5000], "cannot look at"),
+        (["--set", "max_loops=100000000000000000000"], "whole number of sensible size"),
+        (["--set", "dropout=0.999999"], "between 0 and 0.99"),
+        (["--family", "unshared-100000"], "at most 1000"),
         (["--vocab", "0"], "needs bpe-257 or more"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import logging
 import os
 import sys
@@ -42,26 +43,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(stream=sys.stderr, format="scse: %(message)s")
     logging.getLogger("scse").setLevel(logging.INFO)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # equations on a terminal that cannot show them
     try:
         return dispatch(arguments)
     except UserError as error:
-        print(f"scse: {error}", file=sys.stderr)
-        return 2
+        return complain(error, 2)
     except RunFailure as failure:
-        print(f"scse: {failure}", file=sys.stderr)
-        return 1
-    except (MemoryError, RuntimeError) as error:
-        if not out_of_memory(error):
-            raise
-        print("scse: not enough memory; use a smaller model, batch or context, or --recompute", file=sys.stderr)
-        return 2
+        return complain(failure, 1)
     except BrokenPipeError:
         # The reader of our output went away (`scse … | head`): point stdout elsewhere so that exit stays quiet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return complain(f"{where}{error.strerror or error}; mend this and run the same command again", 1)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        return complain("not enough memory; use a smaller model, batch or context, or --recompute", 2)
     except KeyboardInterrupt:
-        print("scse: interrupted", file=sys.stderr)
-        return 130
+        return complain("interrupted", 130)
+
+
+def complain(message: object, code: int) -> int:
+    """One line on stderr, from one process of a run."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"scse: {message}", file=sys.stderr)
+    return code
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -26,10 +26,11 @@ def run(args: Arguments) -> None:
     from scse.provenance import provenance
 
     require_positive(args, "tokens", "repeats")
-    rows = [asdict(row) for row in StepBench(args.scale, args.tokens, args.repeats).run()]
+    bench = StepBench(args.scale, args.tokens, args.repeats)
+    rows = [asdict(row) for row in bench.run()]
     if args.json:
-        print_json({"scale": args.scale, "tokens": args.tokens, "rows": rows, "provenance": provenance()})
+        print_json({"scale": args.scale, "tokens": bench.tokens, "rows": rows, "provenance": provenance()})
         return
     for row in rows:
         row["met"] = "" if row["met"] is None else "yes" if row["met"] else "no"
-    print_rows(rows, as_json=False, title=f"Training step, {args.scale}, {args.tokens} tokens")
+    print_rows(rows, as_json=False, title=f"Training step, {args.scale}, {bench.tokens} tokens")

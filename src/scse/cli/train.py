@@ -8,6 +8,7 @@ For several processes: torchrun --nproc-per-node N -m scse train ...
 from __future__ import annotations
 
 import argparse
+import math
 
 from scse.cli.common import Arguments, add_data_folders, add_family, add_json, add_scale, print_json, settings
 
@@ -37,10 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
+    from scse.errors import UserError
     from scse.machine import keep_freed_memory
     from scse.training import RunOptions, assemble, protocol
     from scse.training.trainer import train
 
+    if not args.out:
+        raise UserError("--out is empty; name a folder for the run")
     chosen = protocol(args.protocol) if args.protocol else {}
     named = {"scale": args.scale, "data": args.data, "steps": args.steps, "seed": args.seed}
     chosen |= {name: value for name, value in named.items() if value is not None}
@@ -65,6 +69,7 @@ def run(args: Arguments) -> None:
     if args.json:
         print_json({"run": args.out, "step": outcome.step, "finished": outcome.finished, "ppl": outcome.validation_ppl})
     elif outcome.finished:
-        print(f"{args.out}: {outcome.step} steps done, validation perplexity {outcome.validation_ppl:.2f} at T = 8")
+        ppl = outcome.validation_ppl or math.nan
+        print(f"{args.out}: {outcome.step} steps done, validation perplexity {ppl:.2f} at T = 8")
     else:
         print(f"{args.out}: stopped after step {outcome.step} and saved; the same command continues")

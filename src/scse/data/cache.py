@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from scse.errors import UserError
-from scse.files import replacing, sweep
+from scse.files import expand, replacing, sweep
 
 log = logging.getLogger("scse")
 
@@ -28,7 +28,7 @@ CACHE_FORMAT = 1
 
 def cache_root(cache_dir: str | None) -> Path:
     chosen = cache_dir or os.environ.get("SCSE_CACHE") or "~/.cache/scse"
-    return Path(chosen).expanduser()
+    return expand(chosen)
 
 
 @dataclass(frozen=True)

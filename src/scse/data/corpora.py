@@ -28,6 +28,7 @@ from scse.data.tokenizer import (
     trained_size,
 )
 from scse.errors import UserError, unknown_name
+from scse.files import expand
 from scse.progress import progress as show_progress
 
 log = logging.getLogger("scse")
@@ -136,13 +137,22 @@ def _find(config: DataConfig, root: Path, slices: Slices | None) -> CorpusSource
             return open_stdlib(ledger)
         if config.corpus in NAMED:
             return open_named(config.corpus, config.data_dir, slices, ledger)
-        path = Path(config.corpus).expanduser()
-        if config.corpus and path.exists():
+        path = expand(config.corpus)
+        if config.corpus and _exists(path):
             return open_path(path, ledger)
     finally:
         ledger.save()
+    if path.suffix or len(path.parts) > 1:
+        raise UserError(f"there is no file or folder {path}; check the path, or use a corpus by name")
     valid = f"valid: {', '.join(CORPUS_NAMES)}, or a path to a file or folder"
     raise unknown_name("corpus", config.corpus, CORPUS_NAMES, valid)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise UserError(f"cannot look at {str(path)[:80]}: {error.strerror}; check the path") from None
 
 
 def _own_tokenizer(source: CorpusSource, name: str, folder: Path, facts: dict[str, Any], progress: bool) -> Tokenizer:

@@ -43,12 +43,13 @@ def open_path(path: Path, ledger: Ledger) -> CorpusSource:
     if own:
         splits = {split: _own_split(f"{path} {split}", own[split], ledger) for split in own}
         files = [file for members in own.values() for file in members]
+        division = "own splits"
     elif len(files) == 1 and files[0].kind == "text":
-        splits = _text_divided(files[0])
+        splits, division = _text_divided(files[0]), "one text"
     else:
-        splits = _documents_divided(path, files, ledger)
+        splits, division = _documents_divided(path, files, ledger), "documents"
     fingerprints = [ledger.fingerprint(file) for file in files]
-    return CorpusSource(name, splits, fingerprints, {"found": "at a path"})
+    return CorpusSource(name, splits, fingerprints, {"found": "at a path", "division": division})
 
 
 def _files_in(folder: Path) -> list[SourceFile]:

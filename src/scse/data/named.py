@@ -26,6 +26,7 @@ from scse.data.sources import (
     windowed_splits,
 )
 from scse.errors import UserError
+from scse.files import expand
 
 TEXT_SUFFIXES = (".txt", ".raw", ".tokens")
 ROW_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
@@ -88,7 +89,7 @@ def _local_folder(name: str, corpus: NamedCorpus, data_dir: str | None) -> Path 
     chosen = data_dir or os.environ.get("SCSE_DATA")
     if not chosen:
         return None
-    root = Path(chosen).expanduser()
+    root = expand(chosen)
     if not root.is_dir():
         raise UserError(f"the data folder {root} does not exist; correct --data-dir or SCSE_DATA")
     config = corpus.hub.config or name

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scse.data.cache import write_atomically
 from scse.errors import UserError, unknown_name
+from scse.files import expand
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -146,7 +147,7 @@ def _load_gpt2(folder: Path) -> Tokenizer:
 
 def _gpt2_folder() -> Path:
     if named := os.environ.get("SCSE_GPT2"):
-        return Path(named).expanduser()
+        return expand(named)
     spec = importlib.util.find_spec(GPT2_PACKAGE)  # finds the package without running it
     if spec is None or not spec.submodule_search_locations:
         files = " and ".join(GPT2_FILES)

@@ -5,7 +5,6 @@ Shapes: B batch, L positions, K answer tokens in a batch, V vocabulary.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from scse.data import Tokenizer
 from scse.errors import UserError
+from scse.evaluation.perplexity import perplexity
 from scse.model import LoopedLM
 from scse.progress import Meter
 
@@ -73,7 +73,7 @@ def complete(
     return [
         CompletionResult(
             depth,
-            math.exp(nll[depth] / count[depth]),
+            perplexity(nll[depth] / count[depth]),
             right[depth] / count[depth],
             exact[depth] / len(examples),
             len(examples),

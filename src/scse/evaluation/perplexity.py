@@ -76,4 +76,9 @@ def perplexity_over_depths(
     finally:
         model.train(was_training)
     means = {depth: total / count for depth, total in sums.items()}
-    return [DepthResult(depth, means[depth], math.exp(means[depth]), count) for depth in depths]
+    return [DepthResult(depth, means[depth], perplexity(means[depth]), count) for depth in depths]
+
+
+def perplexity(nll: float) -> float:
+    """exp(nll), infinite where that is beyond a float."""
+    return math.exp(nll) if nll < 709 else math.inf

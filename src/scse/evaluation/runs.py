@@ -7,11 +7,11 @@ from pathlib import Path
 
 from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
 from scse.errors import UserError
-from scse.files import read_json
 from scse.model import LoopedLM
 from scse.persistence import load_model, load_weights
 from scse.training.checkpoint import WEIGHTS, CheckpointStore
 from scse.training.config import TrainConfig
+from scse.training.run_folder import read_run_config
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,9 @@ def open_run(folder: str | Path) -> Run:
     folder = Path(folder)
     if not (folder / "config.json").is_file():
         raise UserError(f"no run in {folder} (config.json is missing); name a folder that 'scse train --out' wrote")
-    stored = read_json(folder / "config.json")
-    config = TrainConfig.from_dict(stored.get("train", {}))
+    config, data = read_run_config(folder)
     tokenizer = load_tokenizer(folder / "model")
-    if tokenizer.digest != stored.get("data", {}).get("tokenizer"):
+    if tokenizer.digest != data.get("tokenizer"):
         raise UserError(f"{folder / 'model' / 'tokenizer.json'} is not the tokenizer of this run; restore it")
     if (folder / "model" / "config.json").is_file():
         return Run(folder, config, load_model(folder / "model"), tokenizer, config.steps)

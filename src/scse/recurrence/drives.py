@@ -48,7 +48,7 @@ class Injection(Drive):
         super().__init__()
         self.source = source
         self.proj = nn.Linear(shape.width, shape.width, bias=False)
-        self.gain = nn.Parameter(torch.tensor(float(gain)))
+        self.gain = nn.Parameter(torch.full((1,), float(gain)))  # one number, but FSDP2 refuses scalars
 
     def prepare(self, e: Tensor, hidden_anchor: Tensor | None) -> Tensor:
         injected: Tensor = self.gain * self.proj(self.source(e, hidden_anchor))

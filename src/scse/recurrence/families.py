@@ -28,7 +28,7 @@ from scse.recurrence.recurrence import Recurrence
 from scse.recurrence.registry import Family, FamilyTable
 from scse.recurrence.updates import SharedCore, Subtractive, UnsharedCore
 
-# What the paper fixes for every family that has it: s, the initial α and κ, ε.
+# The paper's values: SCSE's s, the tuned rows' s, the initial α and κ, ε. Which families share them: docs/readings.md
 STEP_SCALE = 0.5
 TUNED_STEP_SCALE = 0.35
 SOURCE_GAIN = 0.15
@@ -245,7 +245,7 @@ FAMILIES = FamilyTable(
     Family("scse-initial", "SCSE, anchor H_0(e)", scse, {"anchor": "initial"}, paper_extra_matrices=1),
     Family("scse-random", "SCSE, frozen random anchor", scse, {"anchor": "random"}, paper_extra_matrices=1),
     Family("sc-cond", "SC-Cond, masked", sc_cond),
-    Family("sc-cond-unmasked", "SC-Cond, no mask", sc_cond, {"mask": False}),
+    Family("sc-cond-unmasked", "SC-Cond, no mask", sc_cond, {"mask": False}, step="Δ' = Δ + s·G(Δ + κW_c h*)"),
     Family("sc-cond-subtractive", "SC-Cond, subtractive", sc_cond_subtractive),
     Family("forcing-subtraction", "Additive + forcing subtraction", forcing_subtraction),
     Family("leak", "Leak diagnostic", leak),

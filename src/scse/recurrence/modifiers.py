@@ -29,7 +29,7 @@ class ScalarGate(Unit):
 
     def __init__(self, start: float) -> None:
         super().__init__()
-        self.gate = nn.Parameter(torch.tensor(float(start)))
+        self.gate = nn.Parameter(torch.full((1,), float(start)))  # one number, but FSDP2 refuses scalars
 
     def forward(self, z: Tensor, u: Tensor) -> Tensor:
         return self.gate * u

@@ -11,6 +11,7 @@ from scse.config import ModelConfig, OptionValue, Shape
 from scse.errors import UserError, unknown_name
 from scse.recurrence.recurrence import Recurrence
 
+LARGEST_INTEGER = 10**15
 Composer = Callable[..., Recurrence]
 
 
@@ -20,7 +21,7 @@ class Family:
 
     `label` is the row's name in the paper's tables. `paper_extra_matrices` counts d×d matrices that the paper's
     parameter counts include although its equation never uses them. A row named `…-N` stands for every number N, which
-    becomes the option called `numbered`.
+    becomes the option called `numbered`. `step` is the row's equation where it differs from the composer's.
     """
 
     name: str
@@ -29,9 +30,12 @@ class Family:
     defaults: Mapping[str, OptionValue] = field(default_factory=dict)
     paper_extra_matrices: int = 0
     numbered: str = ""
+    step: str = ""
 
     @property
     def equation(self) -> str:
+        if self.step:
+            return self.step
         return inspect.cleandoc(self.compose.__doc__ or "").splitlines()[0]
 
     @property
@@ -61,7 +65,7 @@ def typed_like(name: str, default: OptionValue, value: object) -> OptionValue:
     try:
         if kind is bool:
             return {"true": True, "false": False}[text]
-        if kind is int and not isinstance(value, float):
+        if kind is int and not isinstance(value, float) and abs(int(text)) <= LARGEST_INTEGER:
             return int(text)
         if kind is float and not isinstance(value, bool):
             number = float(text)
@@ -71,7 +75,7 @@ def typed_like(name: str, default: OptionValue, value: object) -> OptionValue:
             return str(value)
     except (KeyError, ValueError):
         pass
-    wanted = {bool: "true or false", int: "a whole number", float: "a finite number"}[kind]
+    wanted = {bool: "true or false", int: "a whole number of sensible size", float: "a finite number"}[kind]
     raise UserError(f"option '{name}' must be {wanted}, got '{value}'")
 
 
@@ -103,4 +107,7 @@ class FamilyTable:
     def build(self, config: ModelConfig) -> Recurrence:
         """The recurrence of a configuration."""
         family = self.find(config.family)
+        missing = sorted(family.options.keys() - config.options.keys())
+        if missing:
+            raise UserError(f"the configuration of family '{config.family}' lacks its option '{missing[0]}'")
         return family.build(config.shape, family.resolve(config.options))

@@ -13,6 +13,8 @@ from scse.nn import Block
 from scse.recurrence.base import Frame, Unit, anchor_of
 from scse.recurrence.drives import Drive
 
+MOST_LAYERS = 1000
+
 
 class SharedCore(Unit):
     """The same block at every step. Trained at sampled depths."""
@@ -39,8 +41,8 @@ class UnsharedCore(Unit):
 
     def __init__(self, shape: Shape, layers: int) -> None:
         super().__init__()
-        if layers < 1:
-            raise UserError(f"layers must be at least 1, got {layers}")
+        if not 1 <= layers <= MOST_LAYERS:
+            raise UserError(f"layers must be at least 1 and at most {MOST_LAYERS}, got {layers}")
         self.blocks = nn.ModuleList(Block(shape) for _ in range(layers))
         self.trained_depth = layers
 

@@ -14,10 +14,8 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -25,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from scse.errors import RunFailure, UserError
-from scse.files import read_json, sync, write_json
+from scse.files import read_json, share, sync, write_json
 from scse.training.distributed import fill, whole
 
 FORMAT = 1
@@ -40,7 +38,6 @@ class Checkpoint:
     folder: Path
     step: int
     validation_ppl: float | None
-    state: Mapping[str, Any]
 
 
 class CheckpointStore:
@@ -55,13 +52,22 @@ class CheckpointStore:
         names = (path.name for path in self.folder.glob("step-*"))
         return sorted((int(n[5:]) for n in names if n[5:].isascii() and n[5:].isdigit()), reverse=True)
 
-    def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that verifies. A damaged one is reported and the one before it is used."""
+    def newest(self, set_aside: bool = False) -> Checkpoint | None:
+        """The newest checkpoint that verifies. A damaged one is reported and the one before it is used.
+
+        With `set_aside` (for whoever goes on to write here) damaged ones are renamed, so that they no longer count
+        among the newest.
+        """
         for step in self.steps():
+            folder = self.folder / f"step-{step}"
             try:
-                return verify(self.folder / f"step-{step}")
+                return verify(folder)
             except UserError as damage:
                 log.warning("checkpoint step-%d is damaged (%s); falling back to the one before", step, damage)
+                if set_aside:
+                    damaged = self.folder / f"damaged-step-{step}"
+                    shutil.rmtree(damaged, ignore_errors=True)
+                    folder.rename(damaged)
         return None
 
     def save(self, step: int, tensors: TrainingTensors, validation_ppl: float | None) -> None:
@@ -75,6 +81,7 @@ class CheckpointStore:
             save_file(tensors.moments, partial / MOMENTS, metadata={"format": "pt"})
             hashes = {}
             for name in (WEIGHTS, MOMENTS):
+                share(partial / name)
                 sync(partial / name)
                 hashes[name] = file_hash(partial / name)
             state = {"format": FORMAT, "step": step, "validation_ppl": validation_ppl, "sha256": hashes}
@@ -148,6 +155,8 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Opt
         odd = sorted(set(weights) ^ expected)[0]
         raise UserError(f"{checkpoint.folder} does not belong to this model: tensor '{odd}' is in only one of them")
     for name, parameter in model.named_parameters():
+        if parameter.shape != weights[name].shape:
+            raise UserError(f"{checkpoint.folder}: tensor '{name}' has another shape than the model's")
         fill(parameter, weights[name])
         if not parameter.requires_grad:
             continue
@@ -161,6 +170,9 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Opt
 def verify(folder: Path) -> Checkpoint:
     """The checkpoint in a folder, all hashes checked; a `UserError` names what is wrong."""
     state = read_json(folder / STATE)
+    hashes, ppl = state.get("sha256"), state.get("validation_ppl")
+    if not isinstance(hashes, dict) or not (ppl is None or isinstance(ppl, int | float)):
+        raise UserError(f"{folder / STATE} holds values of the wrong type")
     if state.get("format") != FORMAT:
         raise UserError(f"{folder / STATE} has format {state.get('format')!r}, this version reads {FORMAT}")
     if folder.name != f"step-{state.get('step')}":
@@ -170,9 +182,9 @@ def verify(folder: Path) -> Checkpoint:
             found = file_hash(folder / name)
         except OSError as error:
             raise UserError(f"cannot read {folder / name}: {error.strerror}") from None
-        if found != state.get("sha256", {}).get(name):
+        if found != hashes.get(name):
             raise UserError(f"{folder / name} does not have the hash written in {STATE}")
-    return Checkpoint(folder, int(state["step"]), state.get("validation_ppl"), state)
+    return Checkpoint(folder, int(state["step"]), ppl)
 
 
 def file_hash(path: Path) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any, Self
+
+import torch
 
 from scse.config import GPT2_VOCABULARY, ModelConfig, Shape, scale
 from scse.data import CORPUS_NAMES, DataConfig
 from scse.data.tokenizer import trained_size
 from scse.errors import UserError, unknown_name
+from scse.files import expand
 from scse.recurrence import FAMILIES
 from scse.recurrence.registry import typed_like
 
@@ -76,7 +79,10 @@ class TrainConfig:
         missing = sorted(known - set(data))
         if missing:
             raise UserError(f"the run's configuration lacks '{missing[0]}'")
-        return cls(**{**data, "model": ModelConfig.from_dict(data["model"])})
+        try:
+            return cls(**{**data, "model": ModelConfig.from_dict(data["model"])})
+        except (TypeError, AttributeError):
+            raise UserError("the run's configuration holds values of the wrong type; restore config.json") from None
 
 
 @dataclass(frozen=True)
@@ -136,13 +142,17 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     if "steps" not in chosen["train"]:
         raise UserError("the number of steps is missing; give --steps N or a --protocol")
     model = ModelConfig(row.name, replace(shape, **chosen["shape"]), row.resolve(chosen["family"]))
+    with torch.device("meta"):
+        FAMILIES.build(model)  # the units check their options: before any text is read
     return TrainConfig(model=model, **training, **chosen["train"])
 
 
 def settled_corpus(corpus: str) -> str:
     """A name as it is, a path made absolute: a run must find its text again from any folder."""
-    path = Path(corpus).expanduser()
-    return str(path.resolve()) if corpus not in CORPUS_NAMES and path.exists() else corpus
+    if corpus in CORPUS_NAMES:
+        return corpus
+    path = expand(corpus)
+    return str(path.resolve()) if os.path.exists(path) else corpus
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:

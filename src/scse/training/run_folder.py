@@ -57,11 +57,8 @@ def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str]) ->
         begun_with = {"train": wanted.to_dict(), "data": dict(data), "provenance": provenance()}
         write_json(path, {"format": FORMAT, **begun_with})
         return
-    stored = read_json(path)
-    if stored.get("format") != FORMAT:
-        raise UserError(f"{path} has format {stored.get('format')!r}; this version reads {FORMAT}")
-    begun = TrainConfig.from_dict(stored.get("train", {}))
-    changed = differences({**begun.to_dict(), "data": stored.get("data")}, {**wanted.to_dict(), "data": dict(data)})
+    begun, begun_data = read_run_config(folder)
+    changed = differences({**begun.to_dict(), "data": begun_data}, {**wanted.to_dict(), "data": dict(data)})
     if changed:
         raise UserError(
             f"{folder} was started with other settings ({'; '.join(changed)}); "
@@ -69,10 +66,21 @@ def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str]) ->
         )
 
 
+def read_run_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:
+    """What a run was started with, and the hashes of its data."""
+    path = folder / "config.json"
+    stored = read_json(path)
+    if stored.get("format") != FORMAT:
+        raise UserError(f"{path} has format {stored.get('format')!r}; this version reads {FORMAT}")
+    train, data = stored.get("train"), stored.get("data")
+    if not (isinstance(train, dict) and isinstance(data, dict)):
+        raise UserError(f"{path} holds values of the wrong type; restore it")
+    return TrainConfig.from_dict(train), data
+
+
 def stored_precision(folder: Path) -> str | None:
     """The precision an existing run was begun with."""
-    path = folder / "config.json"
-    return read_json(path).get("train", {}).get("precision") if path.exists() else None
+    return read_run_config(folder)[0].precision if (folder / "config.json").exists() else None
 
 
 class MetricsSink(Protocol):

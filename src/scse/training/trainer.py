@@ -18,7 +18,7 @@ from scse.data import Corpus, open_corpus
 from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
 from scse.model import LoopedLM
-from scse.persistence import load_weights, save_model
+from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, load_weights, save_model
 from scse.progress import Meter, progress
 from scse.training.batches import BatchSource
 from scse.training.checkpoint import WEIGHTS, CheckpointStore, collect, restore
@@ -63,6 +63,10 @@ class Trainer:
         self.options, self.folder, self.world = options, folder, here
         train_split, self.validation = corpus.split("train"), corpus.split("validation")
         digests = {s.name: s.digest for s in (train_split, self.validation)} | {"tokenizer": corpus.tokenizer.digest}
+        if len(self.validation.tokens) < 2:
+            raise UserError(f"the validation split of '{corpus.name}' has fewer than 2 tokens; give it more text")
+        if config.warmup >= config.steps and here.leads:
+            log.warning("the warm-up of %d steps is as long as the run of %d", config.warmup, config.steps)
         self.config = config
         self.micro_batches = self._micro_batches()
         context = self.config.model.shape.context
@@ -164,7 +168,7 @@ class Trainer:
 
     def _resume(self) -> int:
         """Load the newest good checkpoint; the step to go on from."""
-        checkpoint = self.world.from_leader(self.store.newest() if self.world.leads else None)
+        checkpoint = self.world.from_leader(self.store.newest(set_aside=True) if self.world.leads else None)
         if checkpoint is None:
             return 0
         restore(checkpoint, self.model, self.optimiser)
@@ -175,11 +179,12 @@ class Trainer:
 
     def _export(self) -> None:
         """The final model, beside its tokenizer, in `model/`."""
-        if not self.world.leads or (self.folder / "model" / "config.json").exists():
+        target = self.folder / "model"
+        if not self.world.leads or all((target / name).exists() for name in (CONFIG_FILE, WEIGHTS_FILE)):
             return
         final = LoopedLM(self.config.model)
         load_weights(final, self.store.folder / f"step-{self.config.steps}" / WEIGHTS)
-        save_model(final, self.folder / "model")
+        save_model(final, target)
 
     def _micro_batches(self) -> int:
         """Parts of a batch over all processes. N processes with one part each are one process with N parts."""
