@@ -75,8 +75,8 @@ def complain(message: object, code: int) -> int:
 
 def out_of_memory(error: Exception) -> bool:
     """Whether an allocation failed: Python's, torch's on a CPU (an untyped error), or torch's on a GPU (a subclass)."""
-    text = str(error)
-    return isinstance(error, MemoryError) or "can't allocate memory" in text or "out of memory" in text
+    signs = ("can't allocate memory", "out of memory", "Storage size calculation overflowed")
+    return isinstance(error, MemoryError) or any(sign in str(error) for sign in signs)
 
 
 def dispatch(arguments: list[str]) -> int:
