@@ -14,11 +14,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scse.errors import UserError
 from scse.provenance import provenance
-from scse.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from scse.training.config import TrainConfig
 
 FORMAT = 1
 FILE = "records.jsonl"
