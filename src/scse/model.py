@@ -6,7 +6,7 @@ Shapes: B batch, L positions, d width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 
@@ -20,17 +20,21 @@ from scse.errors import UserError
 from scse.nn import RMSNorm
 from scse.nn.dropout import Dropout
 from scse.nn.loss import head_nll, token_nll
-from scse.recurrence import FAMILIES, Frame, Recurrence
+from scse.recurrence import FAMILIES, Frame, Memory, Recurrence
 
 
 @dataclass(frozen=True)
 class State:
-    """The state after `t` loops: native coordinates `z` in the frame of its input."""
+    """The state after `t` loops: native coordinates `z` in the frame of its input.
+
+    With a `memory`, the input is what follows the positions it has seen.
+    """
 
     t: int
     z: Tensor
     frame: Frame
     recurrence: Recurrence
+    memory: Memory | None = None
 
     @property
     def hidden(self) -> Tensor:
@@ -42,9 +46,29 @@ class State:
         """Δ_t = h_t − h*"""
         return self.recurrence.coordinates.deviation(self.z, self.frame)
 
+    def rows(self, keep: Tensor) -> State:
+        """The state of some rows of the batch."""
+        memory = None if self.memory is None else self.memory.rows(keep)
+        return replace(self, z=self.z[keep], frame=self.frame.rows(keep), memory=memory)
+
+    def rest(self) -> None:
+        """Leave this state in the memory as it is, for later positions that go deeper."""
+        if self.memory is not None:
+            self.memory.rest(self.recurrence, self.t, self.z, self.frame)
+
+    def step(self, recompute: bool = False) -> State:
+        """The state after one more loop."""
+        step = partial(checkpoint, self.recurrence.step, use_reentrant=False) if recompute else self.recurrence.step
+        memory = None if self.memory is None else self.memory.loop(self.t)
+        return replace(self, t=self.t + 1, z=step(self.t, self.z, self.frame, memory=memory))
+
 
 def unroll(
-    recurrence: Recurrence, frame: Frame, start: Tensor | None = None, recompute: bool = False
+    recurrence: Recurrence,
+    frame: Frame,
+    start: Tensor | None = None,
+    recompute: bool = False,
+    memory: Memory | None = None,
 ) -> Generator[State, State | None, None]:
     """The states after 0, 1, 2, … loops, without end: whoever consumes them decides how deep to go.
 
@@ -52,11 +76,9 @@ def unroll(
     A consumer may `send` another state to go on from, for example with finished rows replaced. With `recompute`, the
     backward pass computes the inside of each step again instead of keeping it.
     """
-    step = partial(checkpoint, recurrence.step, use_reentrant=False) if recompute else recurrence.step
-    state = State(0, frame.start if start is None else start, frame, recurrence)
+    state = State(0, frame.start if start is None else start, frame, recurrence, memory)
     while True:
-        state = (yield state) or state
-        state = State(state.t + 1, step(state.t, state.z, state.frame), state.frame, recurrence)
+        state = ((yield state) or state).step(recompute)
 
 
 class LoopedLM(nn.Module):
@@ -87,16 +109,20 @@ class LoopedLM(nn.Module):
             if isinstance(module, nn.Linear) and module.bias is not None:
                 module.bias.zero_()
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """e = P(x) [B, L, d]"""
+    def embed(self, ids: Tensor, positions: Tensor | None = None) -> Tensor:
+        """e = P(x) [B, L, d], at positions 0 … L−1 unless others are given [B, L]"""
         self._check_ids(ids)
-        positions = torch.arange(ids.shape[1], device=ids.device)
+        if positions is None:
+            positions = torch.arange(ids.shape[1], device=ids.device)
         e: Tensor = self.dropout(self.tokens(ids) + self.positions(positions))
         return e
 
-    def unroll(self, ids: Tensor, recompute: bool = False) -> Generator[State, State | None, None]:
+    def unroll(
+        self, ids: Tensor, recompute: bool = False, memory: Memory | None = None
+    ) -> Generator[State, State | None, None]:
         """The states of an input after 0, 1, 2, … loops; take as many as you need."""
-        return unroll(self.recurrence, self.recurrence.begin(self.embed(ids)), recompute=recompute)
+        frame = self.recurrence.begin(self.embed(ids, None if memory is None else memory.positions))
+        return unroll(self.recurrence, frame, recompute=recompute, memory=memory)
 
     def hidden(self, ids: Tensor, loops: int, recompute: bool = False) -> Tensor:
         """h_T after `loops` loops [B, L, d]"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
@@ -167,7 +167,7 @@ class _Queue:
             return state, who, taken
         keep = torch.ones(len(who), dtype=torch.bool)
         keep[free[len(fresh) :]] = False
-        return replace(state, z=state.z[keep], frame=state.frame.rows(keep)), who[keep], taken[keep]
+        return state.rows(keep), who[keep], taken[keep]
 
 
 def _nll(model: LoopedLM, hidden: Tensor, targets: Tensor, rows: Tensor) -> np.ndarray:

@@ -5,6 +5,8 @@ Shapes: B batch, L positions, d width, H heads, k = d/H.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -12,8 +14,23 @@ from scse.config import Shape
 from scse.nn.dropout import Dropout
 
 
+class Past(Protocol):
+    """Keys and values of the positions before the ones at hand."""
+
+    def put(self, k: Tensor, v: Tensor) -> None:
+        """Add those of the new positions [B, H, L, k]."""
+        ...
+
+    def seen(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """All keys and values there are now, and which of them each new position may see (None: all)."""
+        ...
+
+
 class CausalSelfAttention(nn.Module):
-    """Attn(x) = W_o · softmax(mask(q kᵀ / √k)) v with (q, k, v) = W_qkv x, dropout on the output."""
+    """Attn(x) = W_o · softmax(mask(q kᵀ / √k)) v with (q, k, v) = W_qkv x, dropout on the output.
+
+    With a `past`, x holds the positions after it, and they attend to it as well.
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -22,9 +39,21 @@ class CausalSelfAttention(nn.Module):
         self.out = nn.Linear(shape.width, shape.width, bias=False)
         self.dropout = Dropout(shape.dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
         B, L, d = x.shape
         q, k, v = self.qkv(x).view(B, L, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        if past is None:
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            past.put(k, v)
+            k, v, visible = past.seen()
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
         output: Tensor = self.dropout(self.out(mixed.transpose(1, 2).reshape(B, L, d)))
         return output
+
+    def remember(self, x: Tensor, past: Past) -> None:
+        """Leave the keys and values of x in the past, and compute nothing else."""
+        B, L, d = x.shape
+        kv = F.linear(x, self.qkv.weight[d:]).view(B, L, 2, self.heads, d // self.heads)
+        k, v = kv.permute(2, 0, 3, 1, 4)
+        past.put(k, v)

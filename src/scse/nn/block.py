@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scse.config import Shape
-from scse.nn.attention import CausalSelfAttention
+from scse.nn.attention import CausalSelfAttention, Past
 from scse.nn.dropout import Dropout
 from scse.nn.norm import RMSNorm
 
@@ -39,7 +39,11 @@ class Block(nn.Module):
         self.mlp_norm = RMSNorm(shape.width, shape.norm_eps)
         self.mlp = SwiGLU(shape)
 
-    def forward(self, x: Tensor) -> Tensor:
-        a = self.attention(self.attention_norm(x))
+    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
+        a = self.attention(self.attention_norm(x), past)
         update: Tensor = a + self.mlp(self.mlp_norm(x + a))
         return update
+
+    def remember(self, x: Tensor, past: Past) -> None:
+        """Leave in the past what later positions need of x."""
+        self.attention.remember(self.attention_norm(x), past)

@@ -12,11 +12,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from torch import Tensor, nn
 
 from scse.errors import UserError
+from scse.nn.attention import Past
+
+if TYPE_CHECKING:
+    from scse.recurrence.recurrence import Recurrence
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,37 @@ class Frame:
             mine = getattr(self, name)
             changed[name] = None if mine is None else change(mine, getattr(other, name))
         return Frame(**changed)
+
+
+class LoopMemory(Protocol):
+    """What one loop remembers of the positions before the ones at hand."""
+
+    def past(self, body: int) -> Past:
+        """The keys and values that the loop's `body`-th application of the block has seen."""
+        ...
+
+    def energy(self, added: Tensor) -> Tensor:
+        """Σ ‖Δ‖² over all positions so far, the new ones [B, L] included [B]."""
+        ...
+
+
+class Memory(Protocol):
+    """What all loops remember, for the positions at hand: the rows of a batch, the columns after those seen."""
+
+    @property
+    def positions(self) -> Tensor:
+        """Of the new tokens in their sequences [B, L]"""
+        ...
+
+    def loop(self, t: int) -> LoopMemory: ...
+
+    def rows(self, keep: Tensor) -> Memory:
+        """The memory of some rows of the batch."""
+        ...
+
+    def rest(self, recurrence: Recurrence, t: int, z: Tensor, frame: Frame) -> None:
+        """From loop t on these positions stay as they are, and are seen so by later ones that go deeper."""
+        ...
 
 
 class Unit(nn.Module):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from scse.config import Shape
 from scse.errors import UserError
 from scse.nn import rms_normalise
-from scse.recurrence.base import Coordinates, Frame, Unit
+from scse.recurrence.base import Coordinates, Frame, LoopMemory, Unit
 
 
 class FixedScale(Unit):
@@ -52,12 +52,17 @@ class NoMask(Unit):
 
     zeroes_at_anchor: ClassVar[bool] = False
 
-    def forward(self, coordinates: Coordinates, z: Tensor, frame: Frame, q: Tensor) -> Tensor:
+    def forward(
+        self, coordinates: Coordinates, z: Tensor, frame: Frame, q: Tensor, memory: LoopMemory | None = None
+    ) -> Tensor:
         return q
+
+    def remember(self, coordinates: Coordinates, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
+        """Leave in the memory what the mask of later positions needs of a state that rests at z."""
 
 
 class ZeroDeviationMask(NoMask):
-    """q̄ = 1{‖Δ‖_F² > ε}·q, per example, over the whole sequence."""
+    """q̄ = 1{‖Δ‖_F² > ε}·q, per example, over the whole sequence; with a memory, over all positions so far."""
 
     zeroes_at_anchor = True
 
@@ -67,9 +72,15 @@ class ZeroDeviationMask(NoMask):
             raise UserError(f"mask_threshold must not be negative, got {threshold}; mask=false switches it off")
         self.threshold = threshold
 
-    def forward(self, coordinates: Coordinates, z: Tensor, frame: Frame, q: Tensor) -> Tensor:
-        energy = coordinates.deviation(z, frame).pow(2).sum(dim=(1, 2), keepdim=True)
-        return torch.where(energy > self.threshold, q, torch.zeros_like(q))
+    def forward(
+        self, coordinates: Coordinates, z: Tensor, frame: Frame, q: Tensor, memory: LoopMemory | None = None
+    ) -> Tensor:
+        squares = coordinates.deviation(z, frame).pow(2)
+        energy = squares.sum(dim=(1, 2)) if memory is None else memory.energy(squares.sum(dim=2))
+        return torch.where(energy[:, None, None] > self.threshold, q, torch.zeros_like(q))
+
+    def remember(self, coordinates: Coordinates, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
+        memory.energy(coordinates.deviation(z, frame).pow(2).sum(dim=2))
 
 
 def make_mask(on: bool, threshold: float) -> NoMask:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from scse.recurrence.anchors import Anchor, EmbeddingStart, ProjectedStart
-from scse.recurrence.base import Coordinates, Frame, Unit, anchor_of
+from scse.recurrence.base import Coordinates, Frame, LoopMemory, Unit, anchor_of
 from scse.recurrence.drives import Drive
 from scse.recurrence.modifiers import ChannelGate, FixedScale, Keep, NoMask, NoReset, ScalarGate
 from scse.recurrence.updates import Core, Direct
@@ -55,13 +55,21 @@ class Recurrence(nn.Module):
             drive=self.drive.prepare(e, hidden_anchor),
         )
 
-    def step(self, t: int, z: Tensor, frame: Frame, masked: bool = True) -> Tensor:
-        """z_t -> z_{t+1}; `masked=False` is the raw map, before the zero-deviation mask."""
-        q = self.gain(z, self.update(self.core, self.drive, t, z, frame))
+    def step(self, t: int, z: Tensor, frame: Frame, masked: bool = True, memory: LoopMemory | None = None) -> Tensor:
+        """z_t -> z_{t+1}; `masked=False` is the raw map, before the zero-deviation mask.
+
+        With a `memory`, z holds the positions that follow those it has seen, and is remembered in turn.
+        """
+        q = self.gain(z, self.update(self.core, self.drive, t, z, frame, memory))
         if masked:
-            q = self.mask(self.coordinates, z, frame, q)
+            q = self.mask(self.coordinates, z, frame, q, memory)
         following: Tensor = self.reset(t, self.keep(z) + q)
         return following
+
+    def remember(self, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
+        """Let later positions see, at step t, a state that rests at z and takes no step itself."""
+        self.update.remember(self.core, self.drive, t, z, frame, memory)
+        self.mask.remember(self.coordinates, z, frame, memory)
 
     def hidden(self, z: Tensor, frame: Frame) -> Tensor:
         """The hidden state h that z stands for."""

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from scse.config import Shape
 from scse.errors import UserError
 from scse.nn import Block
-from scse.recurrence.base import Frame, Unit, anchor_of
+from scse.nn.attention import Past
+from scse.recurrence.base import Frame, LoopMemory, Unit, anchor_of
 from scse.recurrence.drives import Drive
 
 MOST_LAYERS = 1000
@@ -25,9 +26,13 @@ class SharedCore(Unit):
         super().__init__()
         self.block = Block(shape)
 
-    def forward(self, t: int, x: Tensor) -> Tensor:
-        update: Tensor = self.block(x)
+    def forward(self, t: int, x: Tensor, past: Past | None = None) -> Tensor:
+        update: Tensor = self.block(x, past)
         return update
+
+    def remember(self, t: int, x: Tensor, past: Past) -> None:
+        """Leave in the past what later positions need of x at step t."""
+        self.block.remember(x, past)
 
     def applications(self, loops: int) -> int:
         """How many steps of `loops` apply a block."""
@@ -46,9 +51,15 @@ class UnsharedCore(Unit):
         self.blocks = nn.ModuleList(Block(shape) for _ in range(layers))
         self.trained_depth = layers
 
-    def forward(self, t: int, x: Tensor) -> Tensor:
-        update: Tensor = self.blocks[t](x) if t < len(self.blocks) else torch.zeros_like(x)
+    def forward(self, t: int, x: Tensor, past: Past | None = None) -> Tensor:
+        update: Tensor = self.blocks[t](x, past) if t < len(self.blocks) else torch.zeros_like(x)
         return update
+
+    def remember(self, t: int, x: Tensor, past: Past) -> None:
+        if t < len(self.blocks):
+            block = self.blocks[t]
+            assert isinstance(block, Block)
+            block.remember(x, past)
 
     def applications(self, loops: int) -> int:
         return min(loops, len(self.blocks))
@@ -63,8 +74,21 @@ class Direct(Unit):
     bodies: ClassVar[int] = 1
     cancels_at_anchor: ClassVar[bool] = False
 
-    def forward(self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame) -> Tensor:
-        update: Tensor = core(t, drive(t, z, frame.drive))
+    def forward(
+        self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory | None = None
+    ) -> Tensor:
+        return self.body(core, drive, t, z, frame, memory, 0)
+
+    def remember(self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
+        """Leave in the memory what later positions need of a state that rests at z."""
+        core.remember(t, drive(t, z, frame.drive), memory.past(0))
+
+    @staticmethod
+    def body(
+        core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory | None, number: int
+    ) -> Tensor:
+        """B(x_t(z)), the step's `number`-th application of the block."""
+        update: Tensor = core(t, drive(t, z, frame.drive), None if memory is None else memory.past(number))
         return update
 
 
@@ -77,6 +101,12 @@ class Subtractive(Direct):
     bodies = 2
     cancels_at_anchor = True
 
-    def forward(self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame) -> Tensor:
-        at_anchor = super().forward(core, drive, t, anchor_of(frame.anchor), frame)
-        return super().forward(core, drive, t, z, frame) - at_anchor
+    def forward(
+        self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory | None = None
+    ) -> Tensor:
+        at_anchor = self.body(core, drive, t, anchor_of(frame.anchor), frame, memory, 1)
+        return self.body(core, drive, t, z, frame, memory, 0) - at_anchor
+
+    def remember(self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
+        super().remember(core, drive, t, z, frame, memory)
+        core.remember(t, drive(t, anchor_of(frame.anchor), frame.drive), memory.past(1))

@@ -1,0 +1,1 @@
+"""Generation under a cache over (loop, body, position)."""

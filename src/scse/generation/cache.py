@@ -1,0 +1,256 @@
+"""Keys and values by (loop, body, position): a new token costs T block applications on one position.
+
+Shapes: S slots, B rows, R rows at hand, L new positions, n positions so far, H heads, k width of a head.
+
+`KVCache` is exact. The classes after it trade exactness for memory by letting loops share slots; what that costs in
+perplexity is measured in docs/generation.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from scse.errors import UserError, unknown_name
+from scse.model import LoopedLM
+from scse.recurrence import Recurrence
+from scse.recurrence.base import Frame
+
+FIRST_CAPACITY = 64
+
+
+class KVCache:
+    """One slot for every loop and body, so cached and uncached logits agree.
+
+    Memory is reserved for `capacity` positions and doubled when they are used up, never past the model's context.
+    The sums of squares behind the zero-deviation mask are kept per loop, over the positions so far without padding.
+    """
+
+    def __init__(self, model: LoopedLM, batch: int, loops: int, capacity: int = FIRST_CAPACITY) -> None:
+        if min(batch, loops, capacity) < 1:
+            raise UserError(f"a cache needs at least one row, loop and position, got {batch}, {loops}, {capacity}")
+        shape, weight = model.config.shape, model.tokens.weight
+        self.loops, self.context, self.length = loops, shape.context, 0
+        self.bodies = model.recurrence.bodies_per_step
+        size = (self.slots * self.bodies, batch, shape.heads, min(capacity, shape.context), shape.width // shape.heads)
+        self.keys = torch.empty(size, dtype=weight.dtype, device=weight.device)
+        self.values = torch.empty_like(self.keys)
+        self.energies = torch.zeros(loops, batch, dtype=weight.dtype, device=weight.device)
+        self.padding = torch.zeros(batch, dtype=torch.long, device=weight.device)
+
+    @property
+    def slots(self) -> int:
+        """How many loops are told apart."""
+        return self.loops
+
+    def slot(self, t: int) -> int:
+        """Where loop t keeps its keys and values."""
+        if t >= self.loops:
+            raise UserError(f"the cache was made for {self.loops} loops; make one for at least {t + 1}")
+        return t
+
+    @property
+    def batch(self) -> int:
+        return self.keys.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """What is reserved for keys and values."""
+        return self.keys.nbytes + self.values.nbytes
+
+    def append(self, count: int, real: Tensor | None = None) -> CacheView:
+        """Room for the next `count` positions of every row.
+
+        `real` [B, count] marks tokens that are not padding; padding may only stand before a row's first token.
+        """
+        begin, end = self.length, self.length + count
+        if end > self.context:
+            raise UserError(
+                f"{end} tokens are more than the model's {self.context} positions; "
+                "ask for fewer new tokens, shorten the prompt, or let the window slide"
+            )
+        if real is not None:
+            self._pad(real)
+        self._reserve(end)
+        self.length = end
+        return CacheView(self, begin, end)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows alone, in this order; a row may appear several times (beams)."""
+        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
+        self.energies, self.padding = self.energies[:, rows], self.padding[rows]
+
+    def _pad(self, real: Tensor) -> None:
+        lead = (real.cumsum(1) == 0).sum(1)
+        if not torch.equal(real.sum(1) + lead, torch.full_like(lead, real.shape[1])) or (lead == real.shape[1]).any():
+            raise UserError("padding must stand on the left of a row and leave it at least one token")
+        if lead.any() and self.length:
+            raise UserError("padding can only stand before the first tokens, and the cache already holds some")
+        self.padding = self.padding + lead
+
+    def _reserve(self, end: int) -> None:
+        capacity = self.keys.shape[3]
+        if end > capacity:
+            more = min(max(end, 2 * capacity), self.context) - capacity
+            self.keys, self.values = (
+                torch.cat([old, old.new_empty(*old.shape[:3], more, old.shape[4])], dim=3)
+                for old in (self.keys, self.values)
+            )
+
+
+class LastLoopsCache(KVCache):
+    """An approximation with the memory of `kept` loops: loop t shares a slot with t ± kept, t ± 2·kept, …
+
+    A slot holds what its last writer left, so an old position shows its last `kept` loops exactly, and in place of an
+    earlier one the loop of the same slot among them.
+    """
+
+    def __init__(self, model: LoopedLM, batch: int, loops: int, capacity: int = FIRST_CAPACITY, kept: int = 4) -> None:
+        if kept < 1:
+            raise UserError(f"a cache must keep at least one loop, got {kept}")
+        self.kept = kept
+        super().__init__(model, batch, loops, capacity)
+
+    @property
+    def slots(self) -> int:
+        return min(self.kept, self.loops)
+
+    def slot(self, t: int) -> int:
+        return super().slot(t) % self.slots
+
+
+class SharedSlotCache(LastLoopsCache):
+    """An approximation with the memory of one loop: every loop sees old positions as their last loop left them."""
+
+    def __init__(self, model: LoopedLM, batch: int, loops: int, capacity: int = FIRST_CAPACITY) -> None:
+        super().__init__(model, batch, loops, capacity, kept=1)
+
+
+def make_cache(kind: str, model: LoopedLM, batch: int, loops: int, capacity: int = FIRST_CAPACITY) -> KVCache:
+    """A cache by name: 'exact', 'shared', or 'last-N' for the last N loops."""
+    stem, _, number = kind.partition("-")
+    if stem == "last" and number.isascii() and number.isdigit():
+        return LastLoopsCache(model, batch, loops, capacity, kept=int(number))
+    if kind == "shared":
+        return SharedSlotCache(model, batch, loops, capacity)
+    if kind != "exact":
+        raise unknown_name("cache", kind, ("exact", "shared", "last-4"), hint="'last-N' keeps the last N loops")
+    return KVCache(model, batch, loops, capacity)
+
+
+@dataclass(frozen=True)
+class CacheView:
+    """The columns `begin` … `end` of a cache, for all its rows or for those of `chosen`: a `Memory` of an unroll."""
+
+    cache: KVCache
+    begin: int
+    end: int
+    chosen: Tensor | None = None
+
+    @property
+    def padding(self) -> Tensor:
+        padding = self.cache.padding
+        return padding if self.chosen is None else padding[self.chosen]
+
+    @property
+    def positions(self) -> Tensor:
+        """Of the new tokens, counted from each row's first [R, L]"""
+        return (self._columns() - self.padding[:, None]).clamp_min(0)
+
+    @cached_property
+    def real(self) -> Tensor:
+        """Which of the new columns hold a token [R, L]"""
+        return self._columns() >= self.padding[:, None]
+
+    @cached_property
+    def visible(self) -> Tensor | None:
+        """Which columns each new position may see [R, 1, L, n]; None: all of them."""
+        if self.end - self.begin == 1 and not self.cache.padding.any():
+            return None
+        seen = torch.arange(self.end, device=self.padding.device)
+        own = self._columns()[0][:, None]
+        # Padding sees itself, because a softmax over nothing is not a number; nobody looks at what comes of it.
+        allowed = (seen <= own) & ((seen >= self.padding[:, None, None]) | (seen == own))
+        return allowed[:, None]
+
+    def loop(self, t: int) -> LoopView:
+        return LoopView(self, t)
+
+    def rows(self, keep: Tensor) -> CacheView:
+        everyone = torch.arange(self.cache.batch, device=keep.device) if self.chosen is None else self.chosen
+        return replace(self, chosen=everyone[keep])
+
+    def of_rows(self, tensor: Tensor, dim: int) -> Tensor:
+        """The part of a cache's tensor that belongs to the rows at hand."""
+        return tensor if self.chosen is None else tensor.index_select(dim, self.chosen)
+
+    def rest(self, recurrence: Recurrence, t: int, z: Tensor, frame: Frame) -> None:
+        if t >= self.cache.loops:
+            return
+        if recurrence.step_dependent:
+            for deeper in range(t, self.cache.loops):
+                recurrence.remember(deeper, z, frame, self.loop(deeper))
+            return
+        energies = self.of_rows(self.cache.energies, 1)[t].clone()
+        recurrence.remember(t, z, frame, self.loop(t))
+        added = self.of_rows(self.cache.energies, 1)[t] - energies
+        self._repeat(t, added)
+
+    def _repeat(self, t: int, added: Tensor) -> None:
+        """Copy what loop t remembers of these positions to all deeper loops."""
+        cache, bodies = self.cache, self.cache.bodies
+        rows = slice(None) if self.chosen is None else self.chosen
+        columns = slice(self.begin, self.end)
+        source = cache.slot(t) * bodies
+        targets = {cache.slot(deeper) for deeper in range(t + 1, cache.loops)} - {cache.slot(t)}
+        for store in (cache.keys, cache.values):
+            for body in range(bodies):
+                known = store[source + body, rows, :, columns]
+                for target in targets:
+                    store[target * bodies + body, rows, :, columns] = known
+        cache.energies[t + 1 :, rows] += added
+
+    def _columns(self) -> Tensor:
+        return torch.arange(self.begin, self.end, device=self.cache.padding.device)[None]
+
+
+@dataclass(frozen=True)
+class LoopView:
+    """One loop of a view: a `LoopMemory`."""
+
+    view: CacheView
+    t: int
+
+    def past(self, body: int) -> SlotView:
+        cache = self.view.cache
+        return SlotView(self.view, cache.slot(self.t) * cache.bodies + body)
+
+    def energy(self, added: Tensor) -> Tensor:
+        view = self.view
+        new = (added * view.real).sum(1)
+        rows = slice(None) if view.chosen is None else view.chosen
+        view.cache.energies[self.t, rows] += new
+        total: Tensor = view.cache.energies[self.t, rows]
+        return total
+
+
+@dataclass(frozen=True)
+class SlotView:
+    """One slot of a view: a `Past`."""
+
+    view: CacheView
+    slot: int
+
+    def put(self, k: Tensor, v: Tensor) -> None:
+        view = self.view
+        rows = slice(None) if view.chosen is None else view.chosen
+        view.cache.keys[self.slot, rows, :, view.begin : view.end] = k
+        view.cache.values[self.slot, rows, :, view.begin : view.end] = v
+
+    def seen(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        view = self.view
+        keys, values = (store[self.slot, :, :, : view.end] for store in (view.cache.keys, view.cache.values))
+        return view.of_rows(keys, 0), view.of_rows(values, 0), view.visible
