@@ -1,0 +1,122 @@
+"""Generation as a stream: every step gives one new token for each row that is still going."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scse.errors import UserError
+from scse.generation.cache import KVCache, make_cache
+from scse.generation.decode import Depth, Settled, settle
+from scse.generation.sampling import DEFAULT_SAMPLING, Sampling
+from scse.model import LoopedLM
+
+
+@dataclass(frozen=True)
+class NewToken:
+    """The next token of a row, and the loops behind its prediction."""
+
+    row: int
+    id: int
+    loops: int
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What is asked for. A row ends after `max_new_tokens` or with the token `stop`.
+
+    Learned positions end with the context. With `slide`, a full window goes on with its last half, computed anew;
+    without, a request that does not fit is refused. `cache` is one of `make_cache`.
+    """
+
+    depth: Depth
+    max_new_tokens: int
+    sampling: Sampling = DEFAULT_SAMPLING
+    stop: int | None = None
+    slide: bool = False
+    cache: str = "exact"
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise UserError(f"the number of new tokens must be at least 1, got {self.max_new_tokens}")
+
+
+def stream(
+    model: LoopedLM, prompts: Sequence[Sequence[int]], wanted: Generation, seeds: Sequence[int] | None = None
+) -> Iterator[list[NewToken]]:
+    """One new token per row and step. Each row draws from its own seed, whatever else is in the batch."""
+    _check(model, prompts, wanted)
+    draws = [torch.Generator().manual_seed(seed) for seed in (seeds or range(len(prompts)))]
+    session = _Session(model, [list(prompt) for prompt in prompts], wanted)
+    for remaining in range(wanted.max_new_tokens, 0, -1):
+        logits = session.logits()
+        new = [
+            NewToken(row, wanted.sampling.pick(logits[place], draws[row]), int(session.settled.taken[place, -1]))
+            for place, row in enumerate(session.alive)
+        ]
+        yield new
+        if remaining == 1 or not session.go_on(new):
+            return
+
+
+class _Session:
+    """The rows that are still going (`alive`), their tokens, and the cache that belongs to them."""
+
+    def __init__(self, model: LoopedLM, tokens: list[list[int]], wanted: Generation) -> None:
+        self.model, self.tokens, self.wanted, self.depth = model, tokens, wanted, wanted.depth
+        self.device = model.tokens.weight.device
+        self.alive = list(range(len(tokens)))
+        self.cache, self.settled = self._prefill()
+
+    def logits(self) -> Tensor:
+        """Of the next token [rows alive, V]"""
+        with torch.no_grad():
+            return self.model.readout(self.settled.hidden[:, -1])
+
+    def go_on(self, new: Sequence[NewToken]) -> bool:
+        """Take in the new tokens; False when every row has ended."""
+        for token in new:
+            self.tokens[token.row].append(token.id)
+        keep = [place for place, token in enumerate(new) if token.id != self.wanted.stop]
+        if not keep:
+            return False
+        if len(keep) < len(new):
+            self.cache.select(torch.tensor(keep, device=self.device))
+            self.alive, self.depth = [self.alive[place] for place in keep], self.depth.rows(keep)
+        if self.cache.length == self.cache.context:
+            self.cache, self.settled = self._prefill()
+        else:
+            last = torch.tensor([[self.tokens[row][-1]] for row in self.alive], device=self.device)
+            self.settled = settle(self.model, last, self.cache.append(1), self.depth)
+        return True
+
+    def _prefill(self) -> tuple[KVCache, Settled]:
+        context = self.model.config.shape.context
+        rows = [_window(self.tokens[row], context) for row in self.alive]
+        longest = max(map(len, rows))
+        ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows], device=self.device)
+        real = torch.tensor([[False] * (longest - len(row)) + [True] * len(row) for row in rows], device=self.device)
+        room = longest + self.wanted.max_new_tokens
+        cache = make_cache(self.wanted.cache, self.model, len(rows), self.depth.deepest, room)
+        return cache, settle(self.model, ids, cache.append(longest, real), self.depth)
+
+
+def _window(tokens: list[int], context: int) -> list[int]:
+    """What the model sees: everything or, when that leaves no room for a new position, the last half context."""
+    return tokens if len(tokens) <= context else tokens[-max(1, context // 2) :]
+
+
+def _check(model: LoopedLM, prompts: Sequence[Sequence[int]], wanted: Generation) -> None:
+    context = model.config.shape.context
+    if not prompts or not all(map(len, prompts)):
+        raise UserError("the prompt is empty; give at least one token of text to go on from")
+    wanted.depth.of(len(prompts))
+    needed = max(map(len, prompts)) + wanted.max_new_tokens - 1
+    if needed > context and not wanted.slide:
+        raise UserError(
+            f"a prompt of {max(map(len, prompts))} tokens and {wanted.max_new_tokens} new ones do not fit into the "
+            f"model's {context} positions; ask for less, or let the window slide (--slide)"
+        )

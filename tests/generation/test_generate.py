@@ -1,0 +1,201 @@
+"""Generation against the plain loop that recomputes everything, and the command a user types."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+
+import pytest
+import torch
+
+from runs import run, scse, write_corpus
+from scse.data import load_tokenizer
+from scse.errors import UserError
+from scse.evaluation.rules import RULES
+from scse.evaluation.tokenwise import freeze_tokens
+from scse.generation import GREEDY, Continuation, Depth, Generation, Sampling, stream
+from tinymodels import TINY, tiny
+
+PROMPTS = [[3, 17, 42, 8, 1], [9, 9], [55, 2, 31]]
+
+
+def texts(model, prompts, wanted, seeds=None):
+    rows = [list(prompt) for prompt in prompts]
+    for step in stream(model, prompts, wanted, seeds):
+        for token in step:
+            rows[token.row].append(token.id)
+    return rows
+
+
+def plainly(model, prompt, loops, count, stop=None):
+    """Greedy decoding without a cache: the whole text through the model for every new token."""
+    row = list(prompt)
+    for _ in range(count):
+        row.append(int(model(torch.tensor([row]), loops)[0, -1].argmax()))
+        if row[-1] == stop:
+            break
+    return row
+
+
+@torch.no_grad()
+def test_a_batch_equals_recomputing_each_prompt_alone(family):
+    model = tiny(family)
+    wanted = Generation(Depth((2, 6, 4)), 10, GREEDY)
+    alone = [plainly(model, p, t, 10) for p, t in zip(PROMPTS, (2, 6, 4), strict=True)]
+    assert texts(model, PROMPTS, wanted) == alone
+
+
+@torch.no_grad()
+def test_adaptive_generation_equals_recomputing(family):
+    model = tiny(family, spread=0.08)
+    rule, threshold = RULES["update"], 0.31
+    row, taken = list(PROMPTS[0]), []
+    for _ in range(8):
+        state, depths = freeze_tokens(model, torch.tensor([row]), rule, threshold, 9)
+        row.append(int(model.readout(state.hidden)[0, -1].argmax()))
+        taken.append(int(depths[0, -1]))
+    steps = list(stream(model, PROMPTS, Generation(Depth(9, threshold), 8, GREEDY)))
+    first = [token for step in steps for token in step if token.row == 0]
+    assert PROMPTS[0] + [token.id for token in first] == row
+    assert [token.loops for token in first] == taken
+
+
+@torch.no_grad()
+def test_a_row_that_ends_leaves_the_others_alone():
+    model = tiny("scse")
+    free = [plainly(model, prompt, 4, 10) for prompt in PROMPTS]
+    stop = free[1][4]  # the second row ends early; the others perhaps never
+    wanted = Generation(Depth(4), 10, GREEDY, stop=stop)
+    assert texts(model, PROMPTS, wanted) == [plainly(model, prompt, 4, 10, stop) for prompt in PROMPTS]
+
+
+@torch.no_grad()
+def test_a_row_draws_the_same_whatever_is_beside_it():
+    model, wanted = tiny("scse"), Generation(Depth(3), 10, Sampling(1.0, 0.9))
+    together = texts(model, PROMPTS, wanted, seeds=[7, 8, 9])
+    for prompt, seed, row in zip(PROMPTS, (7, 8, 9), together, strict=True):
+        assert texts(model, [prompt], wanted, seeds=[seed]) == [row]
+    assert texts(model, PROMPTS[:1], wanted, seeds=[8]) != together[:1]
+
+
+@torch.no_grad()
+def test_a_sliding_window_goes_on_with_its_last_half():
+    model = tiny("scse")
+    count = 2 * TINY.context
+    with pytest.raises(UserError, match=r"5 tokens and 32 new ones do not fit into the model's 16 positions.*--slide"):
+        next(stream(model, PROMPTS[:1], Generation(Depth(3), count, GREEDY)))
+    (found,) = texts(model, PROMPTS[:1], Generation(Depth(3), count, GREEDY, slide=True))
+    row, window = list(PROMPTS[0]), list(PROMPTS[0])
+    for _ in range(count):
+        if len(window) > TINY.context:
+            window = window[-TINY.context // 2 :]
+        row.append(int(model(torch.tensor([window]), 3)[0, -1].argmax()))
+        window.append(row[-1])
+    assert found == row
+
+
+@torch.no_grad()
+def test_exactly_what_fits_is_not_refused():
+    model = tiny("scse")
+    wanted = Generation(Depth(2), TINY.context - 5 + 1, GREEDY)
+    assert len(texts(model, PROMPTS[:1], wanted)[0]) == TINY.context + 1
+
+
+def test_sampling_follows_the_distribution():
+    logits = torch.tensor([2.0, 0.0, 1.0, -1.0])
+    draws = torch.Generator().manual_seed(0)
+    count = 20_000
+    for temperature, top_p, kept in ((1.0, 1.0, [0, 1, 2, 3]), (0.5, 1.0, [0, 1, 2, 3]), (1.0, 0.8, [0, 2])):
+        seen = Counter(Sampling(temperature, top_p).pick(logits, draws) for _ in range(count))
+        weights = {i: math.exp(float(logits[i]) / temperature) for i in kept}
+        total = sum(weights.values())
+        for token in range(4):
+            expected = weights.get(token, 0.0) / total
+            assert abs(seen[token] / count - expected) < 4 * math.sqrt(expected * (1 - expected) / count) + 1e-12
+
+
+def test_extreme_temperatures_still_give_a_token():
+    draws = torch.Generator().manual_seed(0)
+    logits = torch.tensor([-1e4, 3.0, 2.0])
+    assert Sampling(0.0).pick(logits, draws) == 1
+    assert Sampling(1e-30).pick(logits, draws) == 1
+    assert Sampling(1e30, 1e-9).pick(logits, draws) in (0, 1, 2)
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: Sampling(-1), "temperature must not be negative"),
+    (lambda: Sampling(float("nan")), "temperature"),
+    (lambda: Sampling(top_p=0), "top-p must be above 0"),
+    (lambda: Generation(Depth(1), 0), "at least 1, got 0"),
+])  # fmt: skip
+def test_bad_requests_are_refused(make, message):
+    with pytest.raises(UserError, match=message):
+        make()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("generate")
+    run(write_corpus(folder / "corpus"), folder / "run")
+    return folder / "run"
+
+
+def test_characters_split_over_tokens_come_out_whole(trained):
+    tokenizer = load_tokenizer(trained / "model")
+    text = "the 🌍 → é"
+    ids = tokenizer.encode(text)
+    assert len(ids) > len(text)  # this vocabulary has no such characters: they are bytes
+    found = Continuation(tokenizer)
+    for token in ids:
+        found.add(token, 1)
+    found.finish()
+    assert found.text == text
+    assert "\ufffd" not in "".join(found.pieces)
+
+
+def test_the_command_generates(trained):
+    base = ["generate", str(trained), "--prompt", "the state moves", "--max-new-tokens", "5"]
+    (row,) = json.loads(scse([*base, "--json"]).stdout)
+    assert row["prompt"] == "the state moves"
+    assert len(row["tokens"]) == 5
+    assert row["taken"] == [8] * 5
+    assert load_tokenizer(trained / "model").decode(row["tokens"]) == row["text"]
+    shown = scse(base)
+    assert shown.returncode == 0
+    assert shown.stdout == f"the state moves{row['text']}\n"
+    piped = scse([*base[:3], "-", *base[4:], "--json"], input="the state moves")
+    assert json.loads(piped.stdout)[0]["text"] == row["text"]
+
+
+def test_the_command_compares_depths_and_shows_them(trained):
+    base = ["generate", str(trained), "--prompt", "the loop", "--max-new-tokens", "4", "--temperature", "0"]
+    rows = json.loads(scse([*base, "--compare", "1,4", "--json"]).stdout)
+    assert [row["loops"] for row in rows] == [1, 4]
+    (alone,) = json.loads(scse([*base, "--loops", "4", "--json"]).stdout)
+    assert rows[1]["text"] == alone["text"]
+    table = scse([*base, "--compare", "1,4"]).stdout
+    assert "T = 1" in table
+    assert "T = 4" in table
+    marked = scse([*base, "--adaptive", "0.02", "--loops", "12", "--show-depth"]).stdout
+    (adaptive,) = json.loads(scse([*base, "--adaptive", "0.02", "--loops", "12", "--json"]).stdout)
+    assert all(f"[{loops}]" in marked for loops in adaptive["taken"])
+    assert f"mean depth {sum(adaptive['taken']) / 4:.2f}" in marked
+
+
+@pytest.mark.parametrize(("extra", "message"), [
+    (["--prompt", ""], "the prompt is empty"),
+    (["--prompt", "the state " * 40], "do not fit into the model's 16 positions"),
+    (["--prompt", "the", "--loops", "0"], "loops must be at least 1"),
+    (["--prompt", "the", "--temperature", "-1"], "temperature must not be negative"),
+    (["--prompt", "the", "--rule", "updat"], "did you mean 'update'"),
+    (["--prompt", "the", "--cache", "shraed"], "did you mean 'shared'"),
+    (["--prompt", "the", "--max-new-token", "3"], "--max-new-token"),
+    (["--prompt", "the", "--adaptive", "-1"], "must not be negative"),
+    (["--prompt", "the", "--seed", "-1"], "must not be negative"),
+])  # fmt: skip
+def test_mistakes_get_one_line_and_exit_code_2(trained, extra, message):
+    found = scse(["generate", str(trained), *extra])
+    assert found.returncode == 2
+    assert message in found.stderr
+    assert len(found.stderr.strip().splitlines()) == 1
