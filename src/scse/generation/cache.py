@@ -170,11 +170,8 @@ class CacheView:
         """Which columns each new position may see [R, 1, L, n]; None: all of them."""
         if self.end - self.begin == 1 and not self.cache.padding.any():
             return None
-        seen = torch.arange(self.end, device=self.padding.device)
-        own = self._columns()[0][:, None]
-        # Padding sees itself, because a softmax over nothing is not a number; nobody looks at what comes of it.
-        allowed = (seen <= own) & ((seen >= self.padding[:, None, None]) | (seen == own))
-        return allowed[:, None]
+        columns = torch.arange(self.end, device=self.padding.device)
+        return visible(columns >= self.padding[:, None], self.begin)
 
     def loop(self, t: int) -> LoopView:
         return LoopView(self, t)
@@ -215,6 +212,16 @@ class CacheView:
 
     def _columns(self) -> Tensor:
         return torch.arange(self.begin, self.end, device=self.cache.padding.device)[None]
+
+
+def visible(real: Tensor, begin: int = 0) -> Tensor:
+    """Which columns the positions from `begin` on may see, where `real` [R, n] marks tokens [R, 1, L, n]
+
+    Padding sees itself, because a softmax over nothing is not a number; nobody looks at what comes of it.
+    """
+    seen = torch.arange(real.shape[1], device=real.device)
+    own = seen[begin:, None]
+    return ((seen <= own) & (real[:, None] | (seen == own)))[:, None]
 
 
 @dataclass(frozen=True)

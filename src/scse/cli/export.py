@@ -1,0 +1,42 @@
+"""A run as a folder that transformers loads: configuration, weights, tokenizer, generation defaults, model card.
+
+After 'import scse.hf' it loads by AutoModelForCausalLM.from_pretrained(DIR); without this package installed,
+trust_remote_code=True runs the copy of our modules in the folder. The card's depth response is measured now.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from scse.cli.common import Arguments, add_data_folders, add_json, print_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run folder")
+    parser.add_argument("folder", metavar="DIR", help="a folder that does not exist yet")
+    parser.add_argument("--loops", type=int, default=8, metavar="T", help="the model's default depth (default 8)")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_data_folders(parser)
+    add_json(parser)
+
+
+def run(args: Arguments) -> None:
+    from scse.errors import UserError
+    from scse.evaluation.runs import open_run
+
+    try:
+        from scse.hf.export import export, measure
+    except ModuleNotFoundError as missing:
+        raise UserError(f"exporting needs the package '{missing.name}'; pip install 'scse[hf]'") from None
+
+    opened = open_run(args.run)
+    folder = Path(args.folder)
+    measured, about = measure(opened, args.data_dir, args.cache_dir, show=not args.quiet)
+    export(opened, folder, args.loops, measured, about)
+    files = sorted(path.name for path in folder.iterdir())
+    if args.json:
+        print_json({"folder": str(folder), "files": files, "loops": args.loops})
+        return
+    print(f"{folder}: {len(files)} files, {opened.config.model.family}, {args.loops} loops by default")
+    print(f"  AutoModelForCausalLM.from_pretrained({str(folder)!r})  # after: import scse.hf")

@@ -1,0 +1,132 @@
+"""A run as a folder that `transformers` loads."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from transformers import GenerationConfig, PreTrainedTokenizerFast
+
+from scse.accounting import count_parameters
+from scse.data.tokenizer import END_OF_TEXT
+from scse.errors import UserError
+from scse.evaluation import perplexity_over_depths
+from scse.evaluation.runs import Run
+from scse.hf.configuration import ScseConfig
+from scse.hf.modeling import ScseForCausalLM
+from scse.hf.remote import AUTO_MAP, remote_files
+from scse.provenance import provenance
+
+if TYPE_CHECKING:
+    from scse.evaluation.perplexity import DepthResult
+
+CARD_DEPTHS = (1, 2, 4, 8, 16, 24, 48)
+CARD_WINDOWS = 64
+
+
+def export(run: Run, folder: Path, num_loops: int, measured: Sequence[DepthResult], about: str) -> None:
+    """Write everything beside `folder` first and move it there at the end, so that half an export never exists."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} already exists and is not empty; name a new folder or delete it first")
+    if num_loops < 1:
+        raise UserError(f"loops must be at least 1, got {num_loops}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        _write(run, draft, num_loops)
+        (draft / "README.md").write_text(model_card(run, num_loops, measured, about), "utf-8")
+        draft.chmod(0o755)
+        draft.replace(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _write(run: Run, folder: Path, num_loops: int) -> None:
+    end = run.tokenizer.eot_id
+    config = ScseConfig.of(run.model.config, num_loops, bos_token_id=end, eos_token_id=end, pad_token_id=end)
+    config.auto_map = AUTO_MAP
+    shell = ScseForCausalLM(config)
+    shell.model = run.model
+    shell.generation_config = GenerationConfig(
+        bos_token_id=end, eos_token_id=end, pad_token_id=end, num_loops=num_loops, max_new_tokens=64
+    )
+    shell.save_pretrained(folder)
+    for name, source in remote_files().items():
+        (folder / name).write_text(source, "utf-8")
+    tokenizer(run).save_pretrained(folder)
+
+
+def tokenizer(run: Run) -> PreTrainedTokenizerFast:
+    """The run's tokenizer as `transformers` uses it: padding on the left, where generation needs it."""
+    from tokenizers import Tokenizer
+
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(run.tokenizer.serialised().decode()),
+        bos_token=END_OF_TEXT,
+        eos_token=END_OF_TEXT,
+        pad_token=END_OF_TEXT,
+        padding_side="left",
+        model_max_length=run.model.config.shape.context,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def measure(run: Run, data_dir: str | None, cache_dir: str | None, show: bool) -> tuple[list[DepthResult], str]:
+    """The depth response for the card, on the beginning of the run's own validation split; nothing if that is gone."""
+    try:
+        split = run.corpus(None, data_dir, cache_dir, progress=show).split("validation")
+    except UserError as error:
+        return [], str(error)
+    found = perplexity_over_depths(run.model, split.tokens, CARD_DEPTHS, limit=CARD_WINDOWS, show=show)
+    return found, f"the first {CARD_WINDOWS} windows of {run.config.corpus} validation"
+
+
+def model_card(run: Run, num_loops: int, measured: Sequence[DepthResult], about: str) -> str:
+    config, facts = run.config, provenance()
+    parameters = count_parameters(config.model).active
+    rows = "\n".join(f"| {result.depth} | {result.ppl:.2f} |" for result in measured)
+    table = f"Perplexity on {about}:\n\n| loops | perplexity |\n|---|---|\n{rows}"
+    response = table if rows else f"Not measured: {about}."
+    training = {name: value for name, value in config.to_dict().items() if name != "model"}
+    return f"""---
+library_name: transformers
+pipeline_tag: text-generation
+tags: [looped-transformer, scse]
+---
+
+# {config.model.family}, {parameters:,} parameters
+
+One Transformer block, applied `num_loops` times in latent space; the number is chosen at run time. It was trained at
+depths 1 to {config.max_loops} and loops {num_loops} times by default.
+
+## Depth response
+
+{response}
+
+## Use
+
+```python
+import scse.hf  # or: trust_remote_code=True below, which runs the code in this folder
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForCausalLM.from_pretrained(folder)
+inputs = tokenizer("Once", return_tensors="pt")
+print(tokenizer.decode(model.generate(**inputs, num_loops={num_loops}, max_new_tokens=20)[0]))
+```
+
+`model(ids, num_loops=24, output_hidden_states=True).hidden_states` holds one state per loop. `exit_threshold=x` lets
+each token stop after the first loop that moves it by at most x.
+
+## Training
+
+```json
+{json.dumps({**training, "steps taken": run.step, "model": config.model.to_dict()}, indent=2)}
+```
+
+Written with scse {facts["scse"]} (revision {facts["git"]}), torch {facts["torch"]}.
+"""

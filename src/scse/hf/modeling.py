@@ -1,0 +1,206 @@
+"""The one model, dressed for `transformers`: same weights, same unroll, same cache.
+
+Shapes: B rows, L positions, V vocabulary, T loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Cache, GenerationConfig, GenerationMixin, PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from scse.errors import UserError
+from scse.generation.cache import KVCache
+from scse.generation.decode import Depth, settle
+from scse.generation.window import PaddedWindow
+from scse.hf.configuration import ScseConfig
+from scse.model import LoopedLM
+from scse.nn.loss import head_nll
+from scse.recurrence import Memory
+
+IGNORED_LABEL = -100
+OWN_GENERATION_OPTIONS = ("num_loops", "exit_threshold")
+
+
+class ScseCache(Cache):
+    """Our cache in the interface that `generate` expects. It is made by the first call that uses it."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=[])
+        self.kv: KVCache | None = None
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0 if self.kv is None else self.kv.length
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        self.batch_select_indices(beam_idx)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        if self.kv is not None:
+            self.kv.select(indices)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        if self.kv is not None:
+            self.kv.select(torch.arange(self.kv.batch, device=self.kv.keys.device).repeat_interleave(repeats))
+
+    def crop(self, max_length: int) -> None:
+        raise UserError("this cache cannot be shortened, so assisted generation is not available; generate without it")
+
+    @property
+    def is_compileable(self) -> bool:
+        return False
+
+
+class ScseForCausalLM(PreTrainedModel, GenerationMixin):
+    """A looped language model whose depth is an argument: `model(ids, num_loops=24)`, also of `model.generate`.
+
+    `num_loops` may also be one number per row, and `exit_threshold` lets each token stop earlier.
+    """
+
+    config_class = ScseConfig
+    config: ScseConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _no_split_modules = ["Block"]  # noqa: RUF012
+
+    def __init__(self, config: ScseConfig) -> None:
+        super().__init__(config)
+        self.model = LoopedLM(config.model_config())
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """As in `transformers`. What a family keeps frozen stays so, which loading by itself forgets."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        with torch.device("meta"):
+            fresh = dict(LoopedLM(model.config.model_config()).named_parameters())
+        for name, parameter in model.model.named_parameters():
+            parameter.requires_grad_(fresh[name].requires_grad)
+        return loaded
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """The model inside has drawn its weights already."""
+
+    def get_input_embeddings(self) -> nn.Module:
+        tokens: nn.Module = self.model.tokens
+        return tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        assert isinstance(value, nn.Embedding)
+        self.model.tokens = value
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: ScseCache | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        num_loops: int | Sequence[int] | Tensor | None = None,
+        exit_threshold: float | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> CausalLMOutputWithPast | tuple[Any, ...]:
+        """Logits after `num_loops` loops; with labels, the mean loss of predicting each from those before it.
+
+        `hidden_states`, where asked for, are h_0 … h_T. While training with labels no logits are returned, so that
+        they never exist all at once. A cache is kept only when one is passed or asked for.
+        """
+        past = past_key_values if past_key_values is not None or not use_cache else ScseCache()
+        depth = Depth(_loops(self.config.num_loops if num_loops is None else num_loops), exit_threshold)
+        hidden, states, memory = self._hidden(input_ids, attention_mask, past, depth, bool(output_hidden_states))
+        _check_positions(position_ids, input_ids, memory)
+        loss = None if labels is None else self._loss(hidden, labels, num_items_in_batch)
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = None if loss is not None and self.training else self.model.readout(hidden[:, kept])
+        parts: dict[str, Any] = {"loss": loss, "logits": logits, "past_key_values": past, "hidden_states": states}
+        output = CausalLMOutputWithPast(**parts)
+        if return_dict is None:
+            return_dict = self.config.return_dict
+        return output if return_dict else output.to_tuple()
+
+    def _hidden(
+        self, ids: Tensor, attention_mask: Tensor | None, past: ScseCache | None, depth: Depth, every: bool
+    ) -> tuple[Tensor, tuple[Tensor, ...] | None, Memory | None]:
+        real = None if attention_mask is None or bool(attention_mask.all()) else attention_mask.bool()
+        uneven = depth.threshold is not None or not isinstance(depth.loops, int)
+        if uneven and every:
+            raise UserError("hidden states of every loop exist only where all tokens take the same number of loops")
+        if past is None and uneven:
+            past = ScseCache()
+        memory: Memory | None = None if real is None else PaddedWindow(real)
+        if past is not None:
+            view = self._cache(past, ids, depth).append(
+                ids.shape[1], None if real is None else real[:, -ids.shape[1] :]
+            )
+            if uneven:
+                return settle(self.model, ids, view, depth).hidden, None, view
+            memory = view
+        recompute = self.gradient_checkpointing and self.training
+        states = self.model.unroll(ids, recompute, memory)
+        if every:
+            found = tuple(state.hidden for state in islice(states, depth.deepest + 1))
+            return found[-1], found, memory
+        return next(islice(states, depth.deepest, None)).hidden, None, memory
+
+    def _cache(self, past: ScseCache, ids: Tensor, depth: Depth) -> KVCache:
+        if torch.is_grad_enabled() and self.training:
+            raise UserError("a cache is for generation; switch to model.eval() or leave use_cache out while training")
+        if past.kv is None:
+            past.kv = KVCache(self.model, len(ids), depth.deepest)
+        return past.kv
+
+    def _loss(self, hidden: Tensor, labels: Tensor, items: Tensor | int | None) -> Tensor:
+        targets = labels[:, 1:]
+        counted = targets != IGNORED_LABEL
+        chosen = self.model.final_norm(hidden[:, :-1][counted])
+        total = head_nll(chosen, self.model.tokens.weight, targets[counted])
+        return total / (counted.sum() if items is None else items)
+
+    def _prepare_generation_config(
+        self, generation_config: GenerationConfig | None, **kwargs: Any
+    ) -> tuple[GenerationConfig, dict[str, Any]]:
+        """Our options come from the call, else from the generation configuration, else from the model's."""
+        called = {name: kwargs.pop(name) for name in OWN_GENERATION_OPTIONS if kwargs.get(name) is not None}
+        resolved, model_kwargs = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]
+        for name in OWN_GENERATION_OPTIONS:
+            value = called.get(name, getattr(resolved, name, None))
+            if value is not None:
+                model_kwargs[name] = value
+        return resolved, model_kwargs
+
+    def _prepare_cache_for_generation(  # type: ignore[override]
+        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> None:
+        if generation_config.cache_implementation is not None:
+            raise UserError("this model brings its own cache; leave cache_implementation out")
+        if generation_config.use_cache and model_kwargs.get("past_key_values") is None:
+            model_kwargs["past_key_values"] = ScseCache()
+
+
+def _loops(given: int | Sequence[int] | Tensor) -> int | tuple[int, ...]:
+    """A number of loops, or one per row."""
+    if isinstance(given, Tensor):
+        given = given.tolist()
+    return given if isinstance(given, int) else tuple(int(number) for number in given)
+
+
+def _check_positions(position_ids: Tensor | None, ids: Tensor, memory: Memory | None) -> None:
+    """`generate` passes positions along; they must be the ones we count, because no others are supported."""
+    if position_ids is None:
+        return
+    counted = torch.arange(ids.shape[1], device=ids.device)[None] if memory is None else memory.positions
+    if not torch.equal(position_ids.expand_as(ids), counted.expand_as(ids)):
+        raise UserError("position_ids other than those the attention mask implies are not supported; leave them out")

@@ -1,0 +1,195 @@
+"""The Hugging Face shell computes what the one model computes, for every family, and generates the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, set_seed
+
+import scse.hf
+from scse.errors import UserError
+from scse.hf import ScseCache, ScseConfig, ScseForCausalLM
+from tinymodels import TINY, some_ids, tiny
+
+END = 60
+
+
+def dressed(family, loops=4, dtype=torch.float64, **options):
+    """A shell around a tiny model."""
+    model = tiny(family, dtype=dtype, **options)
+    shell = ScseForCausalLM(ScseConfig.of(model.config, loops, eos_token_id=END, pad_token_id=END)).to(dtype).eval()
+    shell.model.load_state_dict(model.state_dict())
+    return shell, model
+
+
+def greedily(model, ids, loops, count):
+    for _ in range(count):
+        ids = torch.cat([ids, model(ids, loops)[:, -1:].argmax(-1)], 1)
+    return ids
+
+
+@torch.no_grad()
+def test_saving_and_loading_keeps_the_function(family, tmp_path):
+    shell, model = dressed(family, dtype=torch.float32)
+    shell.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert type(loaded) is ScseForCausalLM
+    assert AutoConfig.from_pretrained(tmp_path).model_config() == model.config
+    ids = some_ids()
+    assert torch.equal(loaded(ids).logits, model(ids, 4))
+    assert torch.equal(loaded(ids, num_loops=7).logits, model(ids, 7))
+    trained = {name for name, p in loaded.model.named_parameters() if p.requires_grad}
+    assert trained == {name for name, p in model.named_parameters() if p.requires_grad}
+
+
+@torch.no_grad()
+def test_generation_with_a_cache_equals_recomputing(family):
+    shell, model = dressed(family)
+    ids = some_ids(3, 5)
+    found = shell.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, num_loops=3, eos_token_id=None)
+    assert found.tolist() == greedily(model, ids, 3, 8).tolist()
+
+
+@torch.no_grad()
+def test_left_padding_beams_and_sampling(family):
+    shell, model = dressed(family)
+    ids = some_ids(2, 6)
+    mask = torch.ones_like(ids)
+    mask[1, :3] = 0
+    plain = {"attention_mask": mask, "max_new_tokens": 6, "eos_token_id": None}
+    batch = shell.generate(ids, **plain)
+    assert batch[0].tolist() == greedily(model, ids[:1], 4, 6)[0].tolist()
+    assert batch[1, 3:].tolist() == greedily(model, ids[1:, 3:], 4, 6)[0].tolist()
+    for options in ({"num_beams": 3}, {"do_sample": True, "top_k": 0}, {"num_beams": 2, "do_sample": True, "top_k": 0}):
+        results = []
+        for use_cache in (True, False):
+            set_seed(3)
+            results.append(shell.generate(ids, use_cache=use_cache, **plain, **options).tolist())
+        assert results[0] == results[1]
+
+
+@torch.no_grad()
+def test_depth_comes_from_the_call_then_the_generation_config_then_the_model():
+    shell, model = dressed("scse", loops=2)
+    ids = some_ids(1, 5)
+    plain = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 8, "eos_token_id": None, "pad_token_id": END}
+
+    def depth_of(found):
+        return [loops for loops in (2, 3, 9) if greedily(model, ids, loops, 8).tolist() == found.tolist()]
+
+    assert len({str(greedily(model, ids, loops, 8).tolist()) for loops in (2, 3, 9)}) == 3
+    assert depth_of(shell.generate(ids, **plain)) == [2]
+    passed = GenerationConfig(num_loops=3, max_new_tokens=8, pad_token_id=END)
+    assert depth_of(shell.generate(ids, generation_config=passed, attention_mask=plain["attention_mask"])) == [3]
+    shell.generation_config.num_loops = 3
+    assert depth_of(shell.generate(ids, **plain)) == [3]
+    assert depth_of(shell.generate(ids, **plain, num_loops=9)) == [9]
+
+
+@torch.no_grad()
+def test_early_exit_and_depth_per_row_in_generate():
+    shell, model = dressed("scse", spread=0.08)
+    ids = some_ids(2, 5)
+    plain = {"attention_mask": torch.ones_like(ids), "max_new_tokens": 6, "eos_token_id": None}
+    rows = shell.generate(ids, num_loops=torch.tensor([1, 6]), **plain)
+    assert rows[0].tolist() == greedily(model, ids[:1], 1, 6)[0].tolist()
+    assert rows[1].tolist() == greedily(model, ids[1:], 6, 6)[0].tolist()
+    exits = [shell.generate(ids, num_loops=9, exit_threshold=0.3, use_cache=c, **plain).tolist() for c in (True, False)]
+    assert exits[0] == exits[1]
+    assert exits[0] != shell.generate(ids, num_loops=9, **plain).tolist() or exits[0] == rows.tolist()
+
+
+@torch.no_grad()
+def test_hidden_states_are_one_per_loop(family):
+    shell, model = dressed(family)
+    ids = some_ids()
+    states = shell(ids, num_loops=5, output_hidden_states=True).hidden_states
+    assert len(states) == 6
+    for loops in range(1, 6):
+        assert torch.equal(states[loops], model.hidden(ids, loops))
+    cached = shell(ids, num_loops=5, output_hidden_states=True, use_cache=True)
+    assert isinstance(cached.past_key_values, ScseCache)
+    torch.testing.assert_close(cached.hidden_states[5], states[5], rtol=0, atol=1e-12)
+
+
+def test_the_loss_is_the_mean_over_labels_and_has_the_same_gradient(family):
+    shell, model = dressed(family)
+    ids = some_ids()
+    labels = ids.clone()
+    labels[0, :4] = -100
+    loss = shell(ids, labels=labels).loss
+    logits = model(ids, 4)
+    wanted = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    torch.testing.assert_close(loss, wanted, rtol=0, atol=1e-12)
+    loss.backward()
+    wanted.backward()
+    ours, theirs = dict(shell.model.named_parameters()), dict(model.named_parameters())
+    for name, parameter in theirs.items():
+        if parameter.grad is not None:
+            torch.testing.assert_close(ours[name].grad, parameter.grad, rtol=0, atol=1e-9)
+
+
+def test_padding_anywhere_is_invisible_and_differentiable(family):
+    shell, model = dressed(family)
+    ids = some_ids(2, 8)
+    mask = torch.ones_like(ids)
+    mask[0, :3], mask[1, 6:] = 0, 0
+    logits = shell(ids, attention_mask=mask).logits
+    torch.testing.assert_close(logits[0, 3:], model(ids[:1, 3:], 4)[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(logits[1, :6], model(ids[1:, :6], 4)[0], rtol=0, atol=1e-12)
+    logits[mask.bool()].sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in shell.parameters() if p.grad is not None)
+
+
+def test_gradient_checkpointing_changes_no_gradient():
+    shell, _ = dressed("scse")
+    ids = some_ids()
+    gradients = []
+    for recompute in (False, True):
+        shell.train()
+        if recompute:
+            shell.gradient_checkpointing_enable()
+        torch.manual_seed(0)
+        shell.zero_grad()
+        shell(ids, labels=ids).loss.backward()
+        gradients.append({name: p.grad.clone() for name, p in shell.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient, rtol=0, atol=1e-12)
+
+
+def test_training_never_holds_all_logits():
+    shell, _ = dressed("scse")
+    ids = some_ids()
+    assert shell.train()(ids, labels=ids).logits is None
+    assert shell.eval()(ids, labels=ids).logits is not None
+    assert shell(ids, logits_to_keep=1).logits.shape[1] == 1
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda m, ids: m(ids, num_loops=0), "loops must be at least 1"),
+    (lambda m, ids: m(ids, num_loops=[1, 2]), "2 loop counts were given for 3 rows"),
+    (lambda m, ids: m(ids, num_loops=[1, 2, 3], output_hidden_states=True), "same number of loops"),
+    (lambda m, ids: m(ids.repeat(1, 2)), "more than the model's 16 positions"),
+    (lambda m, ids: m(ids, position_ids=torch.zeros_like(ids)), "position_ids other than"),
+    (lambda m, ids: m.generate(ids, max_new_tokens=30), "more than the model's 16 positions"),
+    (lambda m, ids: m.generate(ids, max_new_tokens=2, cache_implementation="static"), "its own cache"),
+    (lambda m, ids: m.train()(ids, use_cache=True), "a cache is for generation"),
+])  # fmt: skip
+@pytest.mark.filterwarnings("ignore")
+def test_mistakes_are_named(call, message):
+    shell, _ = dressed("scse")
+    with pytest.raises(UserError, match=message):
+        call(shell, some_ids())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_unknown_generation_option_is_refused():
+    shell, _ = dressed("scse")
+    with pytest.raises(ValueError, match="num_lops"):
+        shell.generate(some_ids(), max_new_tokens=2, num_lops=3)
+
+
+def test_the_shell_adds_no_weights():
+    shell, model = dressed("scse")
+    assert {f"model.{name}" for name in model.state_dict()} == set(shell.state_dict())
+    assert scse.hf.ScseConfig.of(model.config, 4).model_config().shape == TINY
