@@ -170,6 +170,8 @@ def test_training_never_holds_all_logits():
     (lambda m, ids: m(ids, num_loops=[1, 2]), "2 loop counts were given for 3 rows"),
     (lambda m, ids: m(ids, num_loops=[1, 2, 3], output_hidden_states=True), "same number of loops"),
     (lambda m, ids: m(ids.repeat(1, 2)), "more than the model's 16 positions"),
+    (lambda m, ids: m(ids, output_attentions=True), "output_attentions are not supported"),
+    (lambda m, ids: m(inputs_embeds=torch.zeros(1, 2, 24)), "pass input_ids"),
     (lambda m, ids: m(ids, position_ids=torch.zeros_like(ids)), "position_ids other than"),
     (lambda m, ids: m.generate(ids, max_new_tokens=30), "more than the model's 16 positions"),
     (lambda m, ids: m.generate(ids, max_new_tokens=2, cache_implementation="static"), "its own cache"),

@@ -100,12 +100,14 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         past_key_values: ScseCache | None = None,
+        inputs_embeds: None = None,
         labels: Tensor | None = None,
         use_cache: bool | None = None,
+        output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         return_dict: bool | None = None,
         logits_to_keep: int | Tensor = 0,
@@ -118,6 +120,8 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
         `hidden_states`, where asked for, are h_0 … h_T. While training with labels no logits are returned, so that
         they never exist all at once. A cache is kept only when one is passed or asked for.
         """
+        if input_ids is None or inputs_embeds is not None or output_attentions:
+            raise UserError("pass input_ids; inputs_embeds and output_attentions are not supported")
         past = past_key_values if past_key_values is not None or not use_cache else ScseCache()
         depth = Depth(_loops(self.config.num_loops if num_loops is None else num_loops), exit_threshold)
         hidden, states, memory = self._hidden(input_ids, attention_mask, past, depth, bool(output_hidden_states))

@@ -1,0 +1,240 @@
+"""An exported run, through the installed command and in the libraries people use it with."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import scse.hf
+from runs import run, write_corpus
+from runs import scse as command
+from scse.evaluation.completion import complete, last_word_completions
+from scse.evaluation.runs import open_run
+from scse.progress import _Silent
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+TEXT = "the state moves from its anchor"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A trained run, and what the installed command exports of it."""
+    base = tmp_path_factory.mktemp("export")
+    run(write_corpus(base / "corpus"), base / "run")
+    made = command(
+        ["export", str(base / "run"), str(base / "out"), "--loops", "3", "--cache-dir", str(base / "cache"), "--json"]
+    )
+    assert made.returncode == 0, made.stderr
+    assert json.loads(made.stdout)["loops"] == 3
+    return base
+
+
+@pytest.fixture
+def loaded(folders):
+    return AutoModelForCausalLM.from_pretrained(folders / "out"), AutoTokenizer.from_pretrained(folders / "out")
+
+
+@torch.no_grad()
+def test_the_folder_loads_with_the_auto_classes(folders, loaded):
+    model, tokenizer = loaded
+    opened = open_run(folders / "run")
+    assert type(model) is scse.hf.ScseForCausalLM
+    ids = torch.tensor([opened.tokenizer.encode(TEXT)])
+    assert tokenizer(TEXT).input_ids == ids[0].tolist()
+    assert tokenizer.decode(ids[0]) == TEXT
+    assert torch.equal(model(ids).logits, opened.model(ids, 3))
+
+
+def test_the_card_holds_the_measured_depth_response(folders):
+    card = (folders / "out" / "README.md").read_text()
+    arguments = ["--depths", "1,8", "--split", "validation", "--limit", "64", "--cache-dir", str(folders / "cache")]
+    rows = json.loads(command(["eval", str(folders / "run"), *arguments, "--json"]).stdout)
+    for row in rows:
+        assert f"| {row['depth']} | {row['ppl']:.2f} |" in card
+
+
+@torch.no_grad()
+def test_perplexity_agrees_with_a_plain_computation_on_the_export(folders, loaded):
+    """Windows, shift and token-weighting as a user of transformers would write them, in float64."""
+    model = loaded[0].double()
+    opened = open_run(folders / "run")
+    tokens = opened.corpus(None, None, str(folders / "cache"), progress=False).split("test").tokens.astype(np.int64)
+    total, count = 0.0, 0
+    for first in range(0, len(tokens) - 1, 16):
+        window = torch.from_numpy(tokens[first : first + 17])[None]
+        logits = model(window[:, :-1], num_loops=5).logits[0]
+        total += torch.nn.functional.cross_entropy(logits, window[0, 1:], reduction="sum").item()
+        count += window.shape[1] - 1
+    found = command(["eval", str(folders / "run"), "--depths", "5", "--json", "--cache-dir", str(folders / "cache")])
+    (row,) = json.loads(found.stdout)
+    assert row["tokens"] == count == len(tokens) - 1
+    assert row["ppl"] == pytest.approx(math.exp(total / count), rel=1e-5)
+
+
+WITHOUT_OUR_PACKAGE = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "scse":
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Absent())
+import torch
+from transformers import AutoModelForCausalLM
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], trust_remote_code=sys.argv[2] == "yes")
+ids = torch.tensor([[3, 9, 40, 7]])
+print("logits", model(ids, num_loops=4).logits.double().sum().item())
+print("generated", model.generate(ids, max_new_tokens=5, do_sample=False, num_loops=2).tolist())
+"""
+
+
+def without_our_package(folder, home, trust):
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_OUR_PACKAGE, str(folder), trust],
+        capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL,
+        env={**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"},
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def test_remote_code_works_without_our_package(folders, loaded, tmp_path):
+    found = without_our_package(folders / "out", tmp_path, "yes")
+    assert found.returncode == 0, found.stderr
+    ids = torch.tensor([[3, 9, 40, 7]])
+    model = loaded[0]
+    assert f"logits {model(ids, num_loops=4).logits.double().sum().item()}" in found.stdout
+    assert f"generated {model.generate(ids, max_new_tokens=5, do_sample=False, num_loops=2).tolist()}" in found.stdout
+
+
+def test_nothing_in_a_folder_runs_unless_asked(folders, tmp_path):
+    evil = tmp_path / "evil"
+    shutil.copytree(folders / "out", evil)
+    for source in evil.glob("*.py"):
+        source.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    AutoModelForCausalLM.from_pretrained(evil)  # ours is registered, so the folder's code is not needed
+    refused = without_our_package(evil, tmp_path / "home", "no")
+    assert refused.returncode != 0
+    assert "trust_remote_code" in refused.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_pipeline_and_trainer(folders, loaded, tmp_path):
+    model, tokenizer = loaded
+    pipe = transformers.pipeline("text-generation", model=model, tokenizer=tokenizer)
+    (answer,) = pipe(TEXT, max_new_tokens=4, num_loops=2, do_sample=False)
+    assert answer["generated_text"].startswith(TEXT)
+    ids = tokenizer([TEXT, "the loop rests ."] * 8, padding=True, return_tensors="pt")
+    rows = [
+        {"input_ids": i, "attention_mask": m, "labels": i.masked_fill(m == 0, -100)}
+        for i, m in zip(ids.input_ids, ids.attention_mask, strict=True)
+    ]
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), max_steps=6, per_device_train_batch_size=4, learning_rate=1e-2, report_to=[],
+        save_strategy="no", logging_steps=1, disable_tqdm=True, use_cpu=True,
+    )  # fmt: skip
+    trainer = transformers.Trainer(model=model, args=arguments, train_dataset=rows)
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert losses[-1] < losses[0]
+    assert any(not torch.equal(before[name], p) for name, p in model.named_parameters())
+
+
+def test_lora_fine_tuning_trains_only_the_adapters(loaded):
+    import peft
+
+    model, tokenizer = loaded
+    config = peft.LoraConfig(r=4, target_modules=["qkv", "out", "gate_up", "down"], task_type="CAUSAL_LM")
+    tuned = peft.get_peft_model(model, config).train()
+    ids = tokenizer(TEXT, return_tensors="pt").input_ids
+    optimiser = torch.optim.Adam([p for p in tuned.parameters() if p.requires_grad], lr=3e-2)
+    losses = []
+    for _ in range(40):
+        loss = tuned(input_ids=ids, labels=ids, num_loops=2).loss
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] - 0.1
+    assert all("lora" in name for name, p in tuned.named_parameters() if p.requires_grad)
+    merged = tuned.eval().merge_and_unload()
+    with torch.no_grad():
+        assert float(merged(ids, labels=ids, num_loops=2).loss) < losses[0]
+
+
+def test_lm_eval_agrees_with_scse_lambada(folders, tmp_path, monkeypatch):
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    import scse.hf.lm_eval as harness
+
+    passages = [f"the state moves from its {'very ' * n}anchor and rests again" for n in range(9)]
+    (tmp_path / "lambada").mkdir()
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in passages)
+    (tmp_path / "lambada" / "test.jsonl").write_text(lines)
+    monkeypatch.setenv("SCSE_DATA", str(tmp_path))
+    monkeypatch.setenv("SCSE_CACHE", str(tmp_path / "cache"))
+    manager = TaskManager(include_path=str(harness.TASKS), include_defaults=False)
+    results = {}
+    for model, arguments in (
+        ("scse", f"path={folders / 'out'},num_loops=5"),
+        ("hf", f"pretrained={folders / 'out'}"),
+        ("scse", f"path={folders / 'out'}"),
+    ):
+        found = simple_evaluate(
+            model, arguments, ["scse_lambada"], task_manager=manager, batch_size=4, bootstrap_iters=0, device="cpu"
+        )
+        results[arguments] = found["results"]["scse_lambada"]
+    five, default_hf, default_ours = results.values()
+    assert default_hf == default_ours
+    opened = open_run(folders / "run")
+    examples = list(last_word_completions(passages, opened.tokenizer))
+    tokens = sum(example.answer for example in examples)
+    for loops, theirs in ((5, five), (3, default_ours)):
+        (ours,) = complete(opened.model, examples, [loops], 4, _Silent())
+        # lm-eval's perplexity is per answer, ours per token of the answers
+        assert theirs["perplexity,none"] == pytest.approx(ours.target_ppl ** (tokens / len(examples)), rel=1e-4)
+        assert theirs["acc,none"] == ours.exact_accuracy
+
+
+@pytest.mark.parametrize(("change", "message"), [
+    (["{run}", "{out}"], "already exists and is not empty"),
+    (["{run}", "{new}", "--loops", "0"], "loops must be at least 1"),
+    (["{new}", "{new}2"], "no run in"),
+])  # fmt: skip
+def test_mistakes_get_one_line(folders, tmp_path, change, message):
+    words = {"run": folders / "run", "out": folders / "out", "new": tmp_path / "new"}
+    arguments = [word.format(**words) for word in change]
+    made = command(["export", *arguments, "--quiet", "--cache-dir", str(folders / "cache")])
+    assert made.returncode == 2
+    assert message in made.stderr
+    assert len(made.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "new").exists()
+    assert not list(tmp_path.glob(".new*"))
+
+
+def misspell_the_family(folder):
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"family": "scse"', '"family": "scze"'))
+
+
+@pytest.mark.parametrize(("damage", "message"), [
+    (lambda folder: (folder / "model.safetensors").unlink(), "model.safetensors"),
+    (lambda folder: (folder / "model.safetensors").write_bytes(b"no"), ""),
+    (misspell_the_family, "did you mean"),
+])  # fmt: skip
+def test_a_damaged_folder_does_not_load(folders, tmp_path, damage, message):
+    copy = tmp_path / "copy"
+    shutil.copytree(folders / "out", copy)
+    damage(copy)
+    with pytest.raises(Exception, match=message):
+        AutoModelForCausalLM.from_pretrained(copy)
