@@ -5,7 +5,7 @@ Shapes: B batch, L positions, d width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -21,6 +21,7 @@ from scse.nn import RMSNorm
 from scse.nn.dropout import Dropout
 from scse.nn.loss import head_nll, token_nll
 from scse.recurrence import FAMILIES, Frame, Memory, Recurrence
+from scse.trajectory import PARTS, Trajectory, record
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,10 @@ class LoopedLM(nn.Module):
         if loops < 1:
             raise UserError(f"loops must be at least 1, got {loops}")
         return next(islice(self.unroll(ids, recompute), loops, None)).hidden
+
+    def trajectory(self, ids: Tensor, loops: int, keep: Collection[str] = PARTS) -> Trajectory:
+        """States, deviations, updates and predictions of every loop; `keep` names those to return."""
+        return record(self, ids, loops, keep)
 
     def readout(self, hidden: Tensor) -> Tensor:
         """C(RMSNorm(h)) [..., V]"""

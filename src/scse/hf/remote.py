@@ -12,7 +12,7 @@ AUTO_MAP = {
     "AutoConfig": "configuration_scse.ScseConfig",
     "AutoModelForCausalLM": "modeling_scse.ScseForCausalLM",
 }
-_IMPORT = re.compile(r"^(\s*)from (scse(?:\.\w+)*) import ", flags=re.MULTILINE)
+_IMPORT = re.compile(r"^(\s*)from (scse(?:\.\w+)+) import ", flags=re.MULTILINE)
 
 
 def remote_files() -> dict[str, str]:
