@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from scse.accounting import body_flops, head_flops
 from scse.bench.reference import PlainSCSE
+from scse.bench.rows import Row
 from scse.config import scale
 from scse.machine import keep_freed_memory
 from scse.measure import best_seconds, peak_bytes, time_by_kind
@@ -20,18 +20,6 @@ from scse.training.speed import matmul_rate
 
 CPU = torch.device("cpu")
 MEAN_DEPTHS = (4, 5)  # their mean is the mean of uniform{1, …, 8}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the benchmark. `bar` is what we hold ourselves to, `met` whether this run of it did."""
-
-    measure: str
-    value: float
-    unit: str
-    bar: str = ""
-    met: bool | None = None
-    note: str = ""
 
 
 class StepBench:

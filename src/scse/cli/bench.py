@@ -7,30 +7,42 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from scse.cli.common import Arguments, add_json, add_scale, print_json, print_rows, require_positive
+
+if TYPE_CHECKING:
+    from scse.bench.rows import Row
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scale(parser, default="22m")
     parser.add_argument("--tokens", type=int, default=4096, metavar="N", help="tokens per step (default 4096)")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="measurements of each piece (default 5)")
+    parser.add_argument("--only", choices=("training", "generation"), help="one part alone")
     add_json(parser)
 
 
 def run(args: Arguments) -> None:
     # torch's profiler, which counts the memory, announces itself on stderr unless told not to.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    from scse.bench.generation import DecodingBench
     from scse.bench.training import StepBench
     from scse.provenance import provenance
 
     require_positive(args, "tokens", "repeats")
     bench = StepBench(args.scale, args.tokens, args.repeats)
-    rows = [asdict(row) for row in bench.run()]
+    parts: dict[str, Iterator[Row]] = {}
+    if args.only != "generation":
+        parts["training"] = bench.run()
+    if args.only != "training":
+        parts["generation"] = DecodingBench(args.scale, args.repeats).run()
+    rows = [{"part": part, **asdict(row)} for part, found in parts.items() for row in found]
     if args.json:
         print_json({"scale": args.scale, "tokens": bench.tokens, "rows": rows, "provenance": provenance()})
         return
     for row in rows:
         row["met"] = "" if row["met"] is None else "yes" if row["met"] else "no"
-    print_rows(rows, as_json=False, title=f"Training step, {args.scale}, {bench.tokens} tokens")
+    print_rows(rows, as_json=False, title=f"{args.scale}; training with {bench.tokens} tokens a step")

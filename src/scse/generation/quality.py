@@ -1,0 +1,27 @@
+"""What a cache costs in quality: perplexity read token by token, as generation would see the text."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from scse.evaluation.perplexity import DepthResult, perplexity, windows
+from scse.generation.cache import make_cache
+from scse.generation.decode import Depth, settle
+from scse.model import LoopedLM
+from scse.progress import Meter
+
+
+@torch.no_grad()
+def cached_perplexity(
+    model: LoopedLM, tokens: np.ndarray, loops: int, kind: str, batch: int, limit: int | None, meter: Meter
+) -> DepthResult:
+    """Perplexity at a fixed depth where every token sees those before it through a cache of `make_cache`'s `kind`."""
+    total, count = 0.0, 0
+    for inputs, targets in windows(tokens, model.config.shape.context, batch, limit):
+        cache = make_cache(kind, model, len(inputs), loops, inputs.shape[1])
+        steps = [settle(model, column, cache.append(1), Depth(loops)).hidden for column in inputs.split(1, dim=1)]
+        total += model.token_nll(torch.cat(steps, dim=1), targets).sum(dtype=torch.float64).item()
+        count += targets.numel()
+        meter.advance(targets.numel())
+    return DepthResult(loops, total / count, perplexity(total / count), count)
