@@ -95,7 +95,7 @@ def test_early_exit_takes_exactly_the_steps_it_reports(monkeypatch):
     computed = 0
     original = model.recurrence.step
 
-    def counting(t, z, frame, masked=True):
+    def counting(t, z, frame, masked=True, memory=None):
         nonlocal computed
         computed += len(z)
         return original(t, z, frame, masked)

@@ -15,6 +15,7 @@ from scse.evaluation.perplexity import windows
 from scse.evaluation.rules import ExitRule, largest
 from scse.model import LoopedLM, State, unroll
 from scse.progress import Meter
+from scse.recurrence import Frame
 
 
 @dataclass(frozen=True)
@@ -110,64 +111,90 @@ def online(
 
 
 class _Queue:
-    """Examples of one length, worked off through the slots of a batch."""
+    """Examples of one length, worked off through the slots of a batch.
+
+    Around the loops work is done in bulk: waiting examples are begun a batch at a time, and finished ones wait for the
+    vocabulary head until there is a batch of them.
+    """
 
     def __init__(self, model: LoopedLM, inputs: Tensor, targets: Tensor, slots: int, meter: Meter) -> None:
         self.model, self.inputs, self.targets, self.slots, self.meter = model, inputs, targets, slots, meter
         self.next = 0
+        self.begun = 0
+        self.pool: Frame | None = None
         self.depths = np.zeros(len(inputs), dtype=np.int64)
+        self.finished: list[tuple[Tensor, Tensor]] = []
         self.nll = 0.0
 
     @property
     def waiting(self) -> int:
         return len(self.inputs) - self.next
 
-    def take(self, count: int) -> Tensor:
-        """The numbers of the next examples."""
-        first, self.next = self.next, min(self.next + count, len(self.inputs))
-        return torch.arange(first, self.next)
+    def take(self, count: int) -> tuple[Tensor, Frame] | None:
+        """The numbers of up to `count` waiting examples and their frame; None when nobody waits."""
+        if not self.waiting or not count:
+            return None
+        if self.pool is None or self.next == self.begun:
+            self.begun = min(self.next + self.slots, len(self.inputs))
+            self.pool = self.model.recurrence.begin(self.model.embed(self.inputs[self.next : self.begun]))
+        first, self.next = self.next, min(self.next + count, self.begun)
+        offset = self.begun - len(self.pool.start)
+        who = torch.arange(first, self.next)
+        return who, self.pool.rows(who - offset)
 
     def work_off(self, rule: ExitRule, threshold: float, ceiling: int) -> None:
         """Fill the slots, and keep them filled until no example is left in them."""
-        recurrence = self.model.recurrence
-        who = self.take(self.slots)
+        taken_in = self.take(self.slots)
+        assert taken_in is not None
+        who, frame = taken_in
         taken = torch.zeros(len(who), dtype=torch.int64)
-        frame = recurrence.begin(self.model.embed(self.inputs[who]))
         # A copy, because rows are overwritten in place and a frame's tensors may share storage with its start.
-        states = unroll(recurrence, frame, start=frame.start.clone())
+        states = unroll(self.model.recurrence, frame, start=frame.start.clone())
         state = next(states)
+        hidden = state.hidden
         while len(who):
-            before = state.hidden
-            state = states.send(state)
-            after = state.hidden
+            before, state = hidden, states.send(state)
+            hidden = state.hidden
             taken += 1
-            done = (largest(rule.statistic(self.model, before, after)) <= threshold) | (taken >= ceiling)
+            done = (largest(rule.statistic(self.model, before, hidden)) <= threshold) | (taken >= ceiling)
             if done.any():
-                self._finish(who[done], taken[done], after[done])
-                state, who, taken = self._replace(state, who, taken, done)
+                self._finish(who[done], taken[done], hidden[done])
+                state, hidden, who, taken = self._replace(state, hidden, who, taken, done)
+        self._read_out()
 
     def _finish(self, who: Tensor, taken: Tensor, hidden: Tensor) -> None:
         self.depths[who.numpy()] = taken.numpy()
-        losses = self.model.token_nll(hidden, self.targets[who])
-        self.nll += losses.sum(dtype=torch.float64).item()
-        self.meter.advance(losses.numel())
+        self.finished.append((who, hidden))
+        if sum(len(numbers) for numbers, _ in self.finished) >= self.slots:
+            self._read_out()
 
-    def _replace(self, state: State, who: Tensor, taken: Tensor, done: Tensor) -> tuple[State, Tensor, Tensor]:
+    def _read_out(self) -> None:
+        """The losses of everything that has finished since the last time."""
+        if self.finished:
+            who, hidden = (torch.cat(parts) for parts in zip(*self.finished, strict=True))
+            losses = self.model.token_nll(hidden, self.targets[who])
+            self.nll += losses.sum(dtype=torch.float64).item()
+            self.meter.advance(losses.numel())
+            self.finished = []
+
+    def _replace(
+        self, state: State, hidden: Tensor, who: Tensor, taken: Tensor, done: Tensor
+    ) -> tuple[State, Tensor, Tensor, Tensor]:
         """Waiting examples take the places of finished ones; places that stay empty are dropped."""
         recurrence = self.model.recurrence
         free = done.nonzero().flatten()
-        fresh = self.take(0 if recurrence.step_dependent else len(free))
-        if len(fresh):
-            rows = free[: len(fresh)]
-            frame = recurrence.begin(self.model.embed(self.inputs[fresh]))
+        while not recurrence.step_dependent and (fresh := self.take(len(free))):
+            numbers, frame = fresh
+            rows, free = free[: len(numbers)], free[len(numbers) :]
             state.frame.overwrite(rows, frame)
             state.z.index_copy_(0, rows, frame.start)
-            who[rows], taken[rows] = fresh, 0
-        if len(fresh) == len(free):
-            return state, who, taken
+            hidden.index_copy_(0, rows, recurrence.hidden(frame.start, frame))
+            who[rows], taken[rows] = numbers, 0
+        if not len(free):
+            return state, hidden, who, taken
         keep = torch.ones(len(who), dtype=torch.bool)
-        keep[free[len(fresh) :]] = False
-        return state.rows(keep), who[keep], taken[keep]
+        keep[free] = False
+        return state.rows(keep), hidden[keep], who[keep], taken[keep]
 
 
 def _nll(model: LoopedLM, hidden: Tensor, targets: Tensor, rows: Tensor) -> np.ndarray:
