@@ -4,7 +4,7 @@
 >>> corpus.split("validation").tokens[:4]                              # doctest: +SKIP
 """
 
-from scse.data.corpora import CORPUS_NAMES, Corpus, DataConfig, TokenSplit, corpus_documents, open_corpus
+from scse.data.corpora import CORPUS_NAMES, Corpus, DataConfig, TokenSplit, at_hand, corpus_documents, open_corpus
 from scse.data.sources import Slices
 from scse.data.tokenizer import Tokenizer, load_tokenizer
 
@@ -15,6 +15,7 @@ __all__ = [
     "Slices",
     "TokenSplit",
     "Tokenizer",
+    "at_hand",
     "corpus_documents",
     "load_tokenizer",
     "open_corpus",

@@ -17,7 +17,7 @@ from scse.data.cache import CACHE_FORMAT, Artifact, cache_root
 from scse.data.encoding import encode_split, token_dtype, training_texts
 from scse.data.fingerprint import Ledger
 from scse.data.local import open_path, open_stdlib
-from scse.data.named import NAMED, open_named
+from scse.data.named import NAMED, in_data_folder, open_named
 from scse.data.sources import CorpusSource, Slices, canonical_split
 from scse.data.tokenizer import (
     TOKENIZER_FILE,
@@ -128,6 +128,11 @@ def corpus_documents(config: DataConfig, split: str, *, slices: Slices | None = 
     """The texts of a split before tokenisation; a running text, such as WikiText, is one document."""
     source = _find(config, cache_root(config.cache_dir), slices).split(split)
     return ("".join(document) for document in source.open())
+
+
+def at_hand(corpus: str, data_dir: str | None = None) -> bool:
+    """Whether a corpus can be read without a hub."""
+    return in_data_folder(corpus, data_dir) if corpus in NAMED else corpus == "stdlib" or _exists(expand(corpus))
 
 
 def _find(config: DataConfig, root: Path, slices: Slices | None) -> CorpusSource:
