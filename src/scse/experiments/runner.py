@@ -15,6 +15,8 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from scse.errors import UserError
 from scse.experiments.work import Job, Outcome, Result, stopping_gently, work
 from scse.training.run_folder import in_use
@@ -63,12 +65,12 @@ def in_processes(count: int) -> Crew:
     """A process per job, `count` at a time: one that is killed takes nothing with it."""
 
     def crew(jobs: Sequence[Job]) -> Finished:
-        waiting = list(jobs)
+        waiting, threads = list(jobs), max(1, torch.get_num_threads() // count)
         running: dict[SpawnProcess, tuple[Job, connection.Connection]] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < count:
-                    process, told = _start(waiting[0])
+                    process, told = _start(waiting[0], threads)
                     running[process] = waiting.pop(0), told
                 connection.wait([process.sentinel for process in running])
                 for process in [process for process in running if not process.is_alive()]:
@@ -83,16 +85,17 @@ def in_processes(count: int) -> Crew:
     return crew
 
 
-def _start(job: Job) -> tuple[SpawnProcess, connection.Connection]:
+def _start(job: Job, threads: int) -> tuple[SpawnProcess, connection.Connection]:
     context = get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_work_and_tell, args=(job, there))
+    process = context.Process(target=_work_and_tell, args=(job, threads, there))
     process.start()
     there.close()
     return process, here
 
 
-def _work_and_tell(job: Job, pipe: connection.Connection) -> None:
+def _work_and_tell(job: Job, threads: int, pipe: connection.Connection) -> None:
+    torch.set_num_threads(threads)
     logging.basicConfig(format="scse: %(message)s")
     logging.getLogger("scse").setLevel(logging.WARNING)
     pipe.send(work(job))

@@ -83,16 +83,25 @@ def check_settings(member: Member) -> None:
 
 
 def evaluate_member(job: Job) -> None:
-    """Everything that is missing, one evaluation for all columns of one task on one text."""
+    """Everything that is missing, one evaluation for all columns of one task on one text.
+
+    An evaluation that fails does not keep the others from being made; what went wrong is raised after them.
+    """
     member = job.member
     if not member.missing(job.data_dir):
         return
+    wrong = []
     with locked(member.folder):
         run = open_run(member.folder)
         for (task, corpus, split), columns in _by_evaluation(member, member.missing(job.data_dir)).items():
             text = Text(corpus, split, member.preset.limit, show=not job.quiet)
             text = replace(text, data_dir=job.data_dir, cache_dir=job.cache_dir)
-            keep(run, TASKS[task](run, text, [*columns, *(_on_the_way(columns) if job.all_depths else ())]))
+            try:
+                keep(run, TASKS[task](run, text, [*columns, *(_on_the_way(columns) if job.all_depths else ())]))
+            except (UserError, RunFailure) as error:
+                wrong.append(f"{task} on {corpus}: {error}")
+    if wrong:
+        raise RunFailure("; ".join(wrong))
 
 
 def _by_evaluation(member: Member, columns: Sequence[Column]) -> dict[tuple[str, str, str], list[Column]]:
