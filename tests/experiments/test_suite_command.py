@@ -193,7 +193,7 @@ def test_an_evaluation_that_fails_leaves_the_others_alone(place):
 
 def test_a_finished_run_of_other_settings_is_refused(place, undisturbed):
     (folder,) = (place / "undisturbed").glob("scse-initial-*")
-    (other,) = {path for path in (place / "undisturbed").glob("scse-*")} - {folder}
+    (other,) = set((place / "undisturbed").glob("scse-*")) - {folder}
     (place / "mixed").mkdir()
     os.symlink(folder, place / "mixed" / other.name)
     found = scse(place, "run", runs="mixed", only="scse", code=1)
@@ -221,6 +221,8 @@ def test_columns_without_text_are_named_and_left_empty(place, monkeypatch):
         ("plan", [SUITE], {"depths": "9"}, "no column has depth 9 (depths: 8, 24, 48)"),
         ("plan", [SUITE], {"seeds": "7"}, "no row has a seed of [7] (seeds: 0, 1, 2, 3, 4)"),
         ("plan", [SUITE], {"seeds": "one"}, "expected whole numbers"),
+        ("run", [SUITE], {"data": "wikitext-2v1"}, "unknown corpus 'wikitext-2v1'; did you mean 'wikitext-2-v1'"),
+        ("plan", [SUITE], {"data": "no/such/text"}, "there is no file or folder no/such/text"),
         ("run", [SUITE], {"steps": "0"}, "--steps must be at least 1"),
         ("run", [SUITE], {"processes": "0"}, "--processes must be at least 1"),
         ("run", [SUITE], {"slurm_set": "partition"}, "takes name=value"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +28,11 @@ def test_every_table_and_figure_is_there_and_needs_no_torch():
     assert len(SUITES) == 25
     probe = "import sys, scse.experiments.suites, scse.experiments.presets; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0
+
+
+def test_every_suite_is_in_the_documentation():
+    page = (Path(__file__).parents[2] / "docs" / "reproducing.md").read_text(encoding="utf-8")
+    assert [name for name in SUITES if f"| `{name}` |" not in page] == []
 
 
 @pytest.mark.parametrize("name", SUITES)

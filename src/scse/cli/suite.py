@@ -73,11 +73,11 @@ def show_list(args: Arguments) -> None:
 
 
 def show_plan(args: Arguments) -> None:
+    chosen, rows, costs = chosen_members(args), [], []
     from scse.experiments.cost import Estimator
 
     estimator = Estimator(Path(args.runs))
-    rows, costs = [], []
-    for member in chosen_members(args):
+    for member in chosen:
         missing = member.missing(args.data_dir)
         cost = estimator.cost(member, missing)
         costs.append(cost)
@@ -134,13 +134,15 @@ def totals(runs: Sequence[Member], data_dir: str | None) -> dict[str, Any]:
 
 def run_suites(args: Arguments) -> int:
     from scse.experiments.members import unavailable_columns
+
+    chosen = chosen_members(args)  # mistakes are told before torch is loaded
     from scse.experiments.runner import run_jobs
     from scse.experiments.work import Job, Outcome
 
     crew = chosen_crew(args)
     alone = args.processes == 1 and not args.slurm
     how = {"data_dir": args.data_dir, "cache_dir": args.cache_dir, "all_depths": args.depths is None}
-    jobs = [Job(member, quiet=args.quiet or not alone, **how) for member in chosen_members(args)]
+    jobs = [Job(member, quiet=args.quiet or not alone, **how) for member in chosen]
     results = run_jobs(jobs, crew)
     counts = {outcome.name.lower(): 0 for outcome in Outcome}
     for result in results.values():
@@ -189,10 +191,10 @@ def chosen_suites(args: Arguments) -> list[Suite]:
 
 
 def chosen_preset(args: Arguments) -> Preset:
+    from scse.data import existing_corpus
     from scse.experiments.presets import find_preset
-    from scse.training.config import settled_corpus
 
-    data = None if args.data is None else settled_corpus(args.data)
+    data = None if args.data is None else existing_corpus(args.data)
     return find_preset(args.preset, data, args.limit, args.steps)
 
 
