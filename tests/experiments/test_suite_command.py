@@ -183,6 +183,21 @@ def test_a_failed_member_does_not_stop_the_others(place, how):
     assert states == {"scse": "missing", "scse-initial": "complete"}
 
 
+def test_a_killed_worker_is_one_failed_member(place):
+    runs = place / "killed"
+    command = line(place, "run", runs="killed", steps=4000, processes=2)
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: len(list(runs.glob("*/seed0/metrics.jsonl"))) == 2)
+    (initial,) = runs.glob("scse-initial-*/seed0")
+    os.kill(int((initial / ".lock").read_text()), signal.SIGKILL)
+    assert "its process ended with code -9" in parent.stderr.readline()
+    parent.send_signal(signal.SIGTERM)
+    printed, _ = parent.communicate(timeout=60)
+    assert parent.returncode == 1
+    assert list(json.loads(printed)["failures"]) == [f"{initial.parent.name}/seed0"]
+    assert len(list(runs.glob("*/seed0/checkpoints/step-*"))) == 1, "the other worker saved before it stopped"
+
+
 def test_an_evaluation_that_fails_leaves_the_others_alone(place):
     """Two windows have too few exits to calibrate on; the fixed depths are evaluated all the same."""
     found = scse(place, "run", "adaptive_wt103", runs="adaptive", only="scse", code=1, limit=1)

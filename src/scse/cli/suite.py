@@ -73,7 +73,9 @@ def show_list(args: Arguments) -> None:
 
 
 def show_plan(args: Arguments) -> None:
-    chosen, rows, costs = chosen_members(args), [], []
+    from scse.experiments.members import unavailable_columns
+
+    chosen, rows, costs = chosen_members(args), [], []  # mistakes are told before torch is loaded
     from scse.experiments.cost import Estimator
 
     estimator = Estimator(Path(args.runs))
@@ -83,6 +85,7 @@ def show_plan(args: Arguments) -> None:
         costs.append(cost)
         row = {**describe(member, args.data_dir), "flops": cost.flops, "seconds": round(cost.seconds)}
         rows.append({**row, "speed": "measured" if cost.measured else "estimated"})
+    absent = unavailable_columns(chosen_suites(args), chosen_preset(args), args.data_dir)
     total = {
         "runs": len(rows),
         "trained": sum(row["step"] == row["steps"] for row in rows),
@@ -90,7 +93,7 @@ def show_plan(args: Arguments) -> None:
         "seconds": round(sum(cost.seconds for cost in costs)),
     }
     if args.json:
-        print_json({"preset": args.preset, "members": rows, "total": total})
+        print_json({"preset": args.preset, "members": rows, "total": total, "not_available": absent})
         return
     shown = [{**row, "flops": f"{row['flops']:.1e}", "seconds": duration(row["seconds"])} for row in rows]
     print_rows(shown, False)
@@ -100,6 +103,7 @@ def show_plan(args: Arguments) -> None:
         "'measured' times follow the speed of runs of the same shape here, 'estimated' ones half the rate at which "
         "this machine multiplies matrices; evaluation is counted roughly."
     )
+    say_absent(absent)
 
 
 def show_status(args: Arguments) -> None:
@@ -148,7 +152,7 @@ def run_suites(args: Arguments) -> int:
     for result in results.values():
         counts[result.outcome.name.lower()] += 1
     failures = {name: result.reason for name, result in results.items() if result.outcome is Outcome.FAILED}
-    finished = len(results) == len(jobs) and not counts["stopped"]
+    finished = counts["done"] + counts["failed"] == len(jobs)
     absent = unavailable_columns(chosen_suites(args), chosen_preset(args), args.data_dir)
     if args.json:
         summary = {"runs": len(jobs), "done": counts["done"], "finished": finished}
@@ -173,6 +177,7 @@ def describe(member: Member, data_dir: str | None) -> dict[str, Any]:
     available = sum(member.available(column, data_dir) for column in member.columns)
     return {
         "run": member.name,
+        "row": member.arm.name,
         "step": member.step(),
         "steps": member.steps,
         "evaluated": available - len(member.missing(data_dir)),

@@ -125,4 +125,6 @@ def narrow(suites: Sequence[Suite], only: Sequence[str] | None, depths: Sequence
         columns = [c for c in suite.columns if not depths or c.task not in LOOPED_TASKS or c.depth in depths]
         if arms and columns:
             kept.append(narrowed(suite, arms, columns))
+    if not kept:
+        raise UserError("no suite has both these rows and these depths; ask for fewer of one or more of the other")
     return kept

@@ -169,21 +169,25 @@ class Preset:
 
 def values_of(records: Iterable[Record], preset: Preset, arm: Arm, column: Column) -> dict[int, float]:
     """{seed: number} of one cell, in the column's unit, from the records that fit it."""
-    found = {}
-    for record in records:
-        if fits(record, preset, arm, column):
-            found[record.seed] = float(record.metrics[column.metric]) * column.unit
-    return found
+    asked, settings = evaluation(preset, arm, column), preset.settings(arm)
+    return {
+        record.seed: float(record.metrics[column.metric]) * column.unit
+        for record in records
+        if asked is not None and _is(record, asked, column.metric, arm.family, settings)
+    }
 
 
 def fits(record: Record, preset: Preset, arm: Arm, column: Column) -> bool:
     """Whether a record is the evaluation of an arm's run that a column asks for."""
     asked = evaluation(preset, arm, column)
+    return asked is not None and _is(record, asked, column.metric, arm.family, preset.settings(arm))
+
+
+def _is(record: Record, asked: Mapping[str, Any], metric: str, family: str, settings: Settings) -> bool:
     return (
-        asked is not None
-        and all(record.identity[name] == value for name, value in asked.items())
-        and column.metric in record.metrics
-        and trained_as(record.identity, arm.family, preset.settings(arm))
+        all(record.identity[name] == value for name, value in asked.items())
+        and metric in record.metrics
+        and trained_as(record.identity, family, settings)
     )
 
 
@@ -193,11 +197,11 @@ def evaluation(preset: Preset, arm: Arm, column: Column) -> dict[str, Any] | Non
     if corpus is None:
         return None
     asked = {
+        "depth": column.depth,
         "task": column.task,
         "dataset": _short(corpus),
         "split": preset.split(column),
         "limit": preset.limit,
-        "depth": column.depth,
         "tag": "",
         "adaptive": None,
     }

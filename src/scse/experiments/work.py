@@ -70,9 +70,10 @@ def work(job: Job) -> Result:
 
 
 def train_member(job: Job) -> bool:
-    """Train to the end from wherever the run is; False when it was asked to stop."""
+    """Train to the end from wherever the run is; False when a stop was asked for."""
     options = RunOptions(data_dir=job.data_dir, cache_dir=job.cache_dir, quiet=job.quiet)
-    return train(assemble(job.member.arm.family, job.member.settings), job.member.folder, options).finished
+    ended = train(assemble(job.member.arm.family, job.member.settings), job.member.folder, options)
+    return ended.finished and not ended.stop_requested
 
 
 def check_settings(member: Member) -> None:

@@ -48,7 +48,6 @@ CONTEXTS = table(
 _WEB = headers(8, 16, 24, 48)
 _WEB_CLAIMS = [
     Claim("SCSE is the lowest shared-block method at every depth", "scse", ("looped", "tuned-adapter"), _WEB),
-    Claim("Eight unshared layers are below any shared block", "unshared-8", ("looped", "tuned-adapter", "scse"), _WEB),
 ]
 
 OPENWEBTEXT = table(
