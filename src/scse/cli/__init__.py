@@ -24,6 +24,7 @@ COMMANDS = {
     "adaptive": "calibrated early exit: mean loop budgets, offline accounting and real savings",
     "pareto": "quality against FLOPs, time and cache memory",
     "profile": "latency, throughput and memory of each depth",
+    "suite": "a table or figure of the paper: plan, run and follow its runs",
     "bench": "performance ratios against a plain reference",
     "families": "every recurrence family: name, equation, options",
     "params": "parameter counts, ours and as the paper counts",

@@ -9,10 +9,8 @@ ones take their place. Both make the same decisions. 'token' lets single tokens 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
-from pathlib import Path
 
-from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive
+from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive, text_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,9 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: Arguments) -> None:
     from scse.errors import UserError
-    from scse.evaluation.budgets import EXAMPLE_MODES, AdaptiveEvaluation, AdaptiveSettings
+    from scse.evaluation.budgets import EXAMPLE_MODES, AdaptiveSettings
     from scse.evaluation.runs import open_run
-    from scse.experiments.records import FILE, append_records, identity, new_record
+    from scse.experiments.tasks import adaptive, keep
     from scse.machine import keep_freed_memory
 
     require_positive(args, "ceiling", "batch", "limit")
@@ -42,34 +40,9 @@ def run(args: Arguments) -> None:
         budgets=tuple(dict.fromkeys(args.budgets)),
         quality=args.quality,
         ceiling=args.ceiling,
-        batch=args.batch,
-        limit=args.limit,
         modes=EXAMPLE_MODES if args.mode is None else (args.mode,),
     )
     keep_freed_memory()
     opened = open_run(args.run)
-    evaluation = AdaptiveEvaluation(opened.model, settings, show=not args.quiet)
-    corpus = opened.corpus(args.data, args.data_dir, args.cache_dir, progress=not args.quiet)
-    validation, split = corpus.split("validation"), corpus.split(args.split)
-    rows = evaluation.run(validation.tokens, split.tokens)
-    target = {} if args.quality is None else {"quality": args.quality}
-    calibration = {"rule": args.rule, "ceiling": args.ceiling, "calibrated_on": "validation", **target}
-    records = []
-    for row in rows:
-        about = identity(
-            opened.config,
-            opened.step,
-            dataset=corpus.name,
-            split=split.name,
-            depth=None,
-            limit=args.limit,
-            tag=args.tag,
-            adaptive={**calibration, "budget": None if target else row.budget, "mode": row.mode},
-        )
-        values = asdict(row)
-        histogram = values.pop("histogram")
-        numbers = {name: value for name, value in values.items() if name not in ("budget", "mode")}
-        records.append(new_record(about, numbers, split.digest, histogram=histogram))
-    append_records(Path(args.run) / FILE, records)
-    shown = [{name: value for name, value in asdict(row).items() if name != "histogram"} for row in rows]
-    print_rows(shown, args.json, title=f"{args.run} on {corpus.name} {split.name}, rule '{args.rule}'")
+    found = keep(opened, adaptive(opened, text_of(args), settings))
+    print_rows(found.rows, args.json, title=found.title)

@@ -6,9 +6,12 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from scse.errors import UserError, unknown_name
+
+if TYPE_CHECKING:
+    from scse.experiments.tasks import Text
 
 Arguments = argparse.Namespace
 
@@ -59,6 +62,14 @@ def add_evaluation(parser: argparse.ArgumentParser, unit: str = "windows", data:
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_data_folders(parser)
     add_json(parser)
+
+
+def text_of(args: Arguments) -> Text:
+    """What the options of `add_evaluation` say."""
+    from scse.experiments.tasks import Text
+
+    folders = {"data_dir": args.data_dir, "cache_dir": args.cache_dir}
+    return Text(args.data, args.split, args.limit, args.batch, args.tag, show=not args.quiet, **folders)
 
 
 def settings(pairs: Sequence[str]) -> dict[str, object]:

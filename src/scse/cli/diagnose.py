@@ -7,10 +7,8 @@ mask. 'anchor_energy' is the mean square of the deviation. 'gain' is the random-
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
-from pathlib import Path
 
-from scse.cli.common import Arguments, add_evaluation, print_rows, require_positive
+from scse.cli.common import Arguments, add_evaluation, print_rows, require_positive, text_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,32 +20,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.diagnostics import diagnose
     from scse.evaluation.runs import open_run
-    from scse.experiments.records import FILE, append_records, identity, new_record
+    from scse.experiments.tasks import diagnosis, keep
     from scse.machine import keep_freed_memory
-    from scse.progress import progress
 
     require_positive(args, "steps", "batches", "batch")
     gains = gain_steps(args.gain, args.steps)
     keep_freed_memory()
     opened = open_run(args.run)
-    corpus = opened.corpus(args.data, args.data_dir, args.cache_dir, progress=not args.quiet)
-    split = corpus.split(args.split)
-    with progress("diagnosing", args.steps * args.batches, "steps", enabled=not args.quiet) as meter:
-        found = diagnose(opened.model, split.tokens, args.steps, args.batch, args.batches, gains, meter)
-    about = {"dataset": corpus.name, "split": split.name, "limit": args.batch * args.batches, "tag": args.tag}
-    records = []
-    for row in found:
-        numbers = {name: value for name, value in asdict(row).items() if name != "step" and value is not None}
-        who = identity(opened.config, opened.step, depth=row.step, task="diagnose", **about)
-        records.append(new_record(who, numbers, split.digest))
-    append_records(Path(args.run) / FILE, records)
-    rows = [asdict(row) for row in found]
+    found = keep(opened, diagnosis(opened, text_of(args), args.steps, args.batches, gains))
+    rows = found.rows
     if not args.json:
         chosen = {0, 1, 2, 4, 8, 16, 24, 32, args.steps - 1}
         rows = [{k: "" if v is None else v for k, v in row.items()} for row in rows if row["step"] in chosen]
-    print_rows(rows, args.json, title=f"{args.run} on {corpus.name} {split.name}")
+    print_rows(rows, args.json, title=found.title)
 
 
 def gain_steps(text: str, steps: int) -> list[int]:

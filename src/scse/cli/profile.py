@@ -6,9 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-from dataclasses import asdict
-from pathlib import Path
 
 from scse.cli.common import Arguments, add_json, positive_ints, print_rows, require_positive
 
@@ -24,30 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    # torch's profiler, which counts the memory, announces itself on stderr unless told not to.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    from scse.evaluation.profile import profile
     from scse.evaluation.runs import open_run
-    from scse.experiments.records import FILE, append_records, identity, new_record
+    from scse.experiments.tasks import keep, profiled
     from scse.machine import keep_freed_memory
 
     require_positive(args, "batch", "length", "repeats")
     keep_freed_memory()
     opened = open_run(args.run)
-    length = args.length or opened.config.model.shape.context
-    depths = list(dict.fromkeys(args.depths))
-    rows = [asdict(row) for row in profile(opened.model, depths, args.batch, length, args.repeats)]
-    records = []
-    for row in rows:
-        about = identity(
-            opened.config,
-            opened.step,
-            dataset=f"random {args.batch} × {length}",
-            split="",
-            depth=int(row["depth"]),
-            tag=args.tag,
-            task="profile",
-        )
-        records.append(new_record(about, {k: v for k, v in row.items() if k != "depth"}, ""))
-    append_records(Path(args.run) / FILE, records)
-    print_rows(rows, args.json, title=f"{args.run}: {args.batch} sequences of {length} tokens")
+    found = keep(opened, profiled(opened, args.depths, args.batch, args.length, args.repeats, args.tag))
+    print_rows(found.rows, args.json, title=found.title)

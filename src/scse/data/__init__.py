@@ -4,7 +4,17 @@
 >>> corpus.split("validation").tokens[:4]                              # doctest: +SKIP
 """
 
-from scse.data.corpora import CORPUS_NAMES, Corpus, DataConfig, TokenSplit, corpus_documents, open_corpus
+from scse.data.corpora import (
+    CORPUS_NAMES,
+    Corpus,
+    DataConfig,
+    TokenSplit,
+    at_hand,
+    corpus_documents,
+    existing_corpus,
+    open_corpus,
+    settled_corpus,
+)
 from scse.data.sources import Slices
 from scse.data.tokenizer import Tokenizer, load_tokenizer
 
@@ -15,7 +25,10 @@ __all__ = [
     "Slices",
     "TokenSplit",
     "Tokenizer",
+    "at_hand",
     "corpus_documents",
+    "existing_corpus",
     "load_tokenizer",
     "open_corpus",
+    "settled_corpus",
 ]

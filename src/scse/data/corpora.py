@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from scse.data.cache import CACHE_FORMAT, Artifact, cache_root
 from scse.data.encoding import encode_split, token_dtype, training_texts
 from scse.data.fingerprint import Ledger
 from scse.data.local import open_path, open_stdlib
-from scse.data.named import NAMED, open_named
+from scse.data.named import NAMED, in_data_folder, open_named
 from scse.data.sources import CorpusSource, Slices, canonical_split
 from scse.data.tokenizer import (
     TOKENIZER_FILE,
@@ -130,6 +131,26 @@ def corpus_documents(config: DataConfig, split: str, *, slices: Slices | None = 
     return ("".join(document) for document in source.open())
 
 
+def settled_corpus(corpus: str) -> str:
+    """A name as it is, a path made absolute: a run must find its text again from any folder."""
+    if corpus in CORPUS_NAMES:
+        return corpus
+    path = expand(corpus)
+    return str(path.resolve()) if os.path.exists(path) else corpus
+
+
+def existing_corpus(corpus: str) -> str:
+    """A settled corpus, or the error for one that is neither a name nor a path."""
+    if corpus not in CORPUS_NAMES and not (corpus and _exists(expand(corpus))):
+        raise _no_such(corpus, expand(corpus))
+    return settled_corpus(corpus)
+
+
+def at_hand(corpus: str, data_dir: str | None = None) -> bool:
+    """Whether a corpus can be read without a hub."""
+    return in_data_folder(corpus, data_dir) if corpus in NAMED else corpus == "stdlib" or _exists(expand(corpus))
+
+
 def _find(config: DataConfig, root: Path, slices: Slices | None) -> CorpusSource:
     ledger = Ledger(root)
     try:
@@ -142,10 +163,14 @@ def _find(config: DataConfig, root: Path, slices: Slices | None) -> CorpusSource
             return open_path(path, ledger)
     finally:
         ledger.save()
+    raise _no_such(config.corpus, path)
+
+
+def _no_such(corpus: str, path: Path) -> UserError:
     if path.suffix or len(path.parts) > 1:
-        raise UserError(f"there is no file or folder {path}; check the path, or use a corpus by name")
+        return UserError(f"there is no file or folder {path}; check the path, or use a corpus by name")
     valid = f"valid: {', '.join(CORPUS_NAMES)}, or a path to a file or folder"
-    raise unknown_name("corpus", config.corpus, CORPUS_NAMES, valid)
+    return unknown_name("corpus", corpus, CORPUS_NAMES, valid)
 
 
 def _exists(path: Path) -> bool:

@@ -85,6 +85,11 @@ def open_named(name: str, data_dir: str | None, slices: Slices | None, ledger: L
     return _prepared(name, corpus, files, slices, ledger)
 
 
+def in_data_folder(name: str, data_dir: str | None) -> bool:
+    """Whether a corpus lies in the data folder, so that no hub is needed."""
+    return _local_folder(name, NAMED[name], data_dir) is not None
+
+
 def _local_folder(name: str, corpus: NamedCorpus, data_dir: str | None) -> Path | None:
     chosen = data_dir or os.environ.get("SCSE_DATA")
     if not chosen:

@@ -10,17 +10,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scse.config import SCALES, Shape
+from scse.config import SCALES
+from scse.experiments.expected import trained_as
 from scse.experiments.records import Record
 from scse.protocols import protocol
 
 DEFAULT_SEEDS = (0, 1, 2)
 EXPANDED_SEEDS = (0, 1, 2, 3, 4)
 
+# How the diagnostics, the profile and the adaptive evaluation of every suite are made; part of their identities.
+DIAGNOSED_BATCHES, DIAGNOSED_BATCH = 2, 32
+PROFILED_SEQUENCES = 16
+CEILING = 48
+
 Settings = Mapping[str, object]
+
+__all__ = ["Arm", "Claim", "Column", "Preset", "Suite", "Value", "fits", "trained_as", "values_of"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,8 @@ class Arm:
 class Column:
     """One number: a metric of a task at a depth (or a mean budget), printed in units of `unit`.
 
-    `data` names another corpus than the run's own. `lower` says which direction is better; None: neither.
+    `data` names another corpus than the run's own, `split` the part of it. `lower` says which direction is better;
+    None: neither. The depth of the task "diagnose" is the step t, counted from 0.
     """
 
     header: str
@@ -59,6 +68,7 @@ class Column:
     unit: float = 1.0
     digits: int = 1
     lower: bool | None = True
+    split: str = "test"
 
 
 @dataclass(frozen=True)
@@ -73,7 +83,8 @@ class Value:
 class Claim:
     """The paper's statement `text`: `left` is below each arm of `right` (above, if not `lower`) in these columns.
 
-    Arms and columns by name and header. With `tied` the claim is instead that no difference is seen.
+    Arms and columns by name and header. With `tied` the claim is instead that no difference is seen. With `against`
+    the right side is read in that one column, whatever the left side's: a claim about a change over depth.
     """
 
     text: str
@@ -82,6 +93,11 @@ class Claim:
     columns: tuple[str, ...]
     lower: bool = True
     tied: bool = False
+    against: str = ""
+
+    def comparisons(self) -> list[tuple[tuple[str, str], tuple[str, str]]]:
+        """The cells (arm, column header) to compare: each left one with its right one."""
+        return [((self.left, c), (arm, self.against or c)) for arm in self.right for c in self.columns]
 
 
 @dataclass(frozen=True)
@@ -107,8 +123,10 @@ class Suite:
 class Preset:
     """The size at which a suite is run.
 
-    `substitute` gives the settings of a protocol at this size. `data` replaces every corpus where it is given,
-    `limit` is the number of windows (or passages) an evaluation takes, None for all.
+    `substitute` gives the settings of a protocol at this size. `data` replaces the corpus of every run where it is
+    given, `elsewhere` the other corpora that columns name: one that is not in it is not available at this size (None:
+    all are, as they are). `limit` is the number of windows (or passages) an evaluation takes, None for all. `changes`
+    has the last word on every run.
     """
 
     name: str
@@ -116,6 +134,8 @@ class Preset:
     data: str | None = None
     limit: int | None = None
     mini: bool = False
+    elsewhere: Mapping[str, str] | None = None
+    changes: Settings = field(default_factory=dict)
 
     def settings(self, arm: Arm) -> dict[str, object]:
         """Everything that names the run of an arm, but for its seed: the flat settings `assemble` takes."""
@@ -125,55 +145,105 @@ class Preset:
             chosen |= arm.mini
         if self.data is not None:
             chosen["data"] = self.data
-        return chosen
+        return chosen | dict(self.changes)
 
     def folder(self, arm: Arm) -> str:
         """The folder of an arm's runs, the same for every suite that shares them: readable, and unambiguous."""
         settings = self.settings(arm)
         digest = hashlib.sha256(json.dumps([arm.family, settings], sort_keys=True).encode()).hexdigest()[:6]
-        corpus = str(settings.get("data", "stdlib")).rstrip("/").rpartition("/")[2]
-        return f"{arm.family}-{settings.get('scale', 'mini')}-{corpus}-{digest}"
+        return f"{arm.family}-{settings.get('scale', 'mini')}-{_short(self._own(arm))}-{digest}"
 
-    def corpus(self, arm: Arm, column: Column) -> str:
-        """The corpus an arm's column is evaluated on."""
-        own = str(self.settings(arm).get("data", "stdlib"))
-        return own if column.data is None or (self.data is not None and column.task == "perplexity") else column.data
+    def corpus(self, arm: Arm, column: Column) -> str | None:
+        """The corpus an arm's column is evaluated on, None where this preset has none for it."""
+        if column.data is None:
+            return self._own(arm)
+        return column.data if self.elsewhere is None else self.elsewhere.get(column.data)
+
+    def split(self, column: Column) -> str:
+        """A corpus that stands in for another has none of its special splits."""
+        return column.split if column.data is None or self.elsewhere is None else "test"
+
+    def _own(self, arm: Arm) -> str:
+        return str(self.settings(arm).get("data", "stdlib"))
 
 
 def values_of(records: Iterable[Record], preset: Preset, arm: Arm, column: Column) -> dict[int, float]:
     """{seed: number} of one cell, in the column's unit, from the records that fit it."""
-    found = {}
-    for record in records:
-        if fits(record, preset, arm, column):
-            found[record.seed] = float(record.metrics[column.metric]) * column.unit
-    return found
+    asked, settings = evaluation(preset, arm, column), preset.settings(arm)
+    return {
+        record.seed: float(record.metrics[column.metric]) * column.unit
+        for record in records
+        if asked is not None and _is(record, asked, column.metric, arm.family, settings)
+    }
 
 
 def fits(record: Record, preset: Preset, arm: Arm, column: Column) -> bool:
     """Whether a record is the evaluation of an arm's run that a column asks for."""
-    who = record.identity
-    adaptive = who["adaptive"] or {}
+    asked = evaluation(preset, arm, column)
+    return asked is not None and _is(record, asked, column.metric, arm.family, preset.settings(arm))
+
+
+def _is(record: Record, asked: Mapping[str, Any], metric: str, family: str, settings: Settings) -> bool:
     return (
-        who["task"] == column.task
-        and who["dataset"] == preset.corpus(arm, column)
-        and who["limit"] == preset.limit
-        and who["depth"] == column.depth
-        and adaptive.get("budget") == column.budget
-        and column.metric in record.metrics
-        and trained_as(who, arm.family, preset.settings(arm))
+        all(record.identity[name] == value for name, value in asked.items())
+        and metric in record.metrics
+        and trained_as(record.identity, family, settings)
     )
 
 
-def trained_as(who: Mapping[str, Any], family: str, settings: Settings) -> bool:
-    """Whether the run behind an identity is finished and has these settings, wherever each of them is kept."""
-    model, training = who["model"], who["protocol"]
-    if model["family"] != family or who["trained_steps"] != training["steps"]:
-        return False
-    wanted = dict(settings)
-    shape = SCALES[str(wanted.pop("scale", "mini"))]
-    training = {**training, "data": training["corpus"]}
-    kept = {**model["options"], **model["shape"], **training}
-    same_shape = all(
-        model["shape"][name] == wanted.get(name, getattr(shape, name)) for name in Shape.__dataclass_fields__
-    )
-    return same_shape and all(kept.get(name) == value for name, value in wanted.items())
+def evaluation(preset: Preset, arm: Arm, column: Column) -> dict[str, Any] | None:
+    """The part of an identity that says what was evaluated; None where the preset has no text for it."""
+    corpus = preset.corpus(arm, column)
+    if corpus is None:
+        return None
+    asked = {
+        "depth": column.depth,
+        "task": column.task,
+        "dataset": _short(corpus),
+        "split": preset.split(column),
+        "limit": preset.limit,
+        "tag": "",
+        "adaptive": None,
+    }
+    return asked | _PARTICULARS.get(column.task, _plain)(preset, arm, column)
+
+
+def _plain(preset: Preset, arm: Arm, column: Column) -> dict[str, Any]:
+    return {}
+
+
+def _adaptive(preset: Preset, arm: Arm, column: Column) -> dict[str, Any]:
+    rule = {"rule": "update", "ceiling": CEILING, "calibrated_on": "validation"}
+    return {"task": "perplexity", "adaptive": {**rule, "budget": column.budget, "mode": "offline"}}
+
+
+def _diagnosed(preset: Preset, arm: Arm, column: Column) -> dict[str, Any]:
+    batch, batches = diagnosed_batches(preset.limit)
+    return {"limit": batch * batches}
+
+
+def diagnosed_batches(limit: int | None) -> tuple[int, int]:
+    """(windows of a batch, batches) of a diagnosis: two batches of 32, or what a smaller limit leaves of them."""
+    if limit is None or limit >= DIAGNOSED_BATCHES * DIAGNOSED_BATCH:
+        return DIAGNOSED_BATCH, DIAGNOSED_BATCHES
+    return min(limit, DIAGNOSED_BATCH), 1
+
+
+def _profiled(preset: Preset, arm: Arm, column: Column) -> dict[str, Any]:
+    settings = preset.settings(arm)
+    length = settings.get("context", SCALES[str(settings.get("scale", "mini"))].context)
+    return {"dataset": f"random {PROFILED_SEQUENCES} × {length}", "split": "", "limit": None}
+
+
+# What the records of a task have that those of "perplexity" do not.
+_PARTICULARS = {"adaptive": _adaptive, "diagnose": _diagnosed, "profile": _profiled}
+
+
+def _short(corpus: str) -> str:
+    """A corpus by its name; one at a path goes by the path's last part."""
+    return corpus.rstrip("/").rpartition("/")[2]
+
+
+def narrowed(suite: Suite, arms: Iterable[Arm], columns: Iterable[Column]) -> Suite:
+    """A suite with only some of its arms and columns."""
+    return replace(suite, arms=tuple(arms), columns=tuple(columns))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any, Self
@@ -10,10 +9,9 @@ from typing import Any, Self
 import torch
 
 from scse.config import GPT2_VOCABULARY, ModelConfig, Shape, scale
-from scse.data import CORPUS_NAMES, DataConfig
+from scse.data import DataConfig, settled_corpus
 from scse.data.tokenizer import trained_size
 from scse.errors import UserError, unknown_name
-from scse.files import expand
 from scse.recurrence import FAMILIES
 from scse.recurrence.registry import typed_like
 
@@ -145,14 +143,6 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     with torch.device("meta"):
         FAMILIES.build(model)  # the units check their options: before any text is read
     return TrainConfig(model=model, **training, **chosen["train"])
-
-
-def settled_corpus(corpus: str) -> str:
-    """A name as it is, a path made absolute: a run must find its text again from any folder."""
-    if corpus in CORPUS_NAMES:
-        return corpus
-    path = expand(corpus)
-    return str(path.resolve()) if os.path.exists(path) else corpus
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -24,6 +24,10 @@ from scse.training.config import TrainConfig, differences
 FORMAT = 1
 
 
+class RunInUse(UserError):
+    """Another process holds the run."""
+
+
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the run for this process; a second trainer is refused. The lock goes with the process, also on SIGKILL."""
@@ -38,7 +42,7 @@ def locked(folder: Path) -> Iterator[None]:
         except OSError:
             holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
             remedy = "wait for it or choose another --out"
-            raise UserError(f"{folder} is in use by another trainer (process {holder}); {remedy}") from None
+            raise RunInUse(f"{folder} is in use by another trainer (process {holder}); {remedy}") from None
         os.ftruncate(handle, 0)
         os.write(handle, f"{os.getpid()}\n".encode())
         for touched in (folder, folder / "model"):
@@ -46,6 +50,21 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process holds the run at this moment."""
+    try:
+        handle = os.open(folder / ".lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str]) -> None:
@@ -58,8 +77,12 @@ def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str]) ->
         write_json(path, {"format": FORMAT, **begun_with})
         return
     begun, begun_data = read_run_config(folder)
-    changed = differences({**begun.to_dict(), "data": begun_data}, {**wanted.to_dict(), "data": dict(data)})
-    if changed:
+    refuse_changes(folder, {**begun.to_dict(), "data": begun_data}, {**wanted.to_dict(), "data": dict(data)})
+
+
+def refuse_changes(folder: Path, begun: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """A run goes on as it began, or not at all."""
+    if changed := differences(begun, wanted):
         raise UserError(
             f"{folder} was started with other settings ({'; '.join(changed)}); "
             "repeat the command it was started with, or choose another --out"

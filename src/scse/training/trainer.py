@@ -35,12 +35,16 @@ log = logging.getLogger("scse")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an invocation ended: at which step, whether the run is complete, whether this process speaks for it."""
+    """How an invocation ended: at which step, whether the run is complete, whether this process speaks for it.
+
+    `stop_requested` can be true of a complete run too: the request came during its last step.
+    """
 
     step: int
     finished: bool
     validation_ppl: float | None
     leads: bool = True
+    stop_requested: bool = False
 
 
 def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = None) -> Outcome:
@@ -97,9 +101,9 @@ class Trainer:
                 stopping = self.world.any(stop.requested)
                 self._milestones(step, stopping, metrics)
                 if stopping and step < self.config.steps:
-                    return Outcome(step, False, self.last_ppl, self.world.leads)
+                    return Outcome(step, False, self.last_ppl, self.world.leads, True)
         self._export()
-        return Outcome(step, True, self.last_ppl, self.world.leads)
+        return Outcome(step, True, self.last_ppl, self.world.leads, stop.requested)
 
     def _step(self, step: int, meter: Meter) -> dict[str, float]:
         """One optimiser step; the metrics row describes the state after it."""

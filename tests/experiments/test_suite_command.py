@@ -1,0 +1,271 @@
+"""Suites at toy size through the installed command: planned, run, disturbed, continued, shared."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from runs import SCSE, write_corpus
+from scse.experiments.records import read_records
+
+SUITE = "add-anchor-design"
+ARMS = ("scse", "scse-initial")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("suites")
+    write_corpus(folder / "corpus", words=12_000)
+    return folder
+
+
+def line(place: Path, action: str, *names: str, runs: str = "runs", **options: object) -> list[str]:
+    chosen = {"data": place / "corpus", "cache-dir": place / "cache", "runs": place / runs}
+    chosen |= {"only": ",".join(ARMS), "seeds": "0", "steps": 4, "limit": 2}
+    chosen |= {name.replace("_", "-"): value for name, value in options.items()}
+    flags = [part for name, value in chosen.items() if value is not None for part in (f"--{name}", str(value))]
+    return [str(SCSE), "suite", action, *(names or (SUITE,)), *flags, "--json"]
+
+
+def scse(place: Path, action: str, *names: str, code: int = 0, extra: tuple[str, ...] = (), **options: object):
+    done = subprocess.run(
+        [*line(place, action, *names, **options), *extra], capture_output=True, text=True, timeout=180, check=False
+    )
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return json.loads(done.stdout) if done.stdout else done.stderr
+
+
+def numbers(runs: Path) -> dict[str, dict[str, float]]:
+    """{identity: metrics} of everything under a folder of runs."""
+    return {record.key: dict(record.metrics) for record in read_records(sorted(runs.glob("*/seed*/records.jsonl")))}
+
+
+def lines_of_records(runs: Path) -> int:
+    return sum(len(path.read_text().splitlines()) for path in runs.glob("*/seed*/records.jsonl"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(place):
+    """The suite run from beginning to end, with nothing in its way."""
+    assert scse(place, "run", runs="undisturbed") == {
+        "runs": 2,
+        "done": 2,
+        "finished": True,
+        "failures": {},
+        "not_available": [],
+    }
+    return numbers(place / "undisturbed")
+
+
+def test_plan_run_and_status(place, undisturbed):
+    plan = scse(place, "plan")
+    assert [(row["step"], row["steps"], row["evaluated"], row["evaluations"]) for row in plan["members"]] == [
+        (0, 4, 0, 3),
+        (0, 4, 0, 3),
+    ]
+    assert plan["total"]["runs"] == 2
+    assert plan["total"]["flops"] > 1e9
+    assert not (place / "runs").exists(), "planning writes nothing"
+
+    done = scse(place, "plan", runs="undisturbed")
+    assert done["total"]["trained"] == 2
+    assert done["total"]["flops"] == 0
+    assert {row["speed"] for row in done["members"]} == {"measured"}
+    rows = scse(place, "status", runs="undisturbed")["rows"]
+    assert [(row["row"], row["trained"], row["evaluated"], row["state"]) for row in rows] == [
+        ("scse", "1 of 1", "3 of 3", "complete"),
+        ("scse-initial", "1 of 1", "3 of 3", "complete"),
+    ]
+    initial = {metrics["ppl"] for key, metrics in undisturbed.items()}
+    assert len(undisturbed) == 14, "the standard depths of each run"
+    assert len(initial) == 8, "the initial anchor gives one perplexity at all depths"
+
+
+def test_a_second_run_does_nothing_more(place, undisturbed):
+    before = lines_of_records(place / "undisturbed")
+    scse(place, "run", runs="undisturbed")
+    assert lines_of_records(place / "undisturbed") == before
+
+
+def test_a_suite_that_shares_the_run_trains_nothing(place, undisturbed):
+    found = scse(place, "status", "strong_followup", runs="undisturbed", only="scse")["rows"]
+    assert [(row["trained"], row["evaluated"]) for row in found] == [("1 of 1", "4 of 4")]
+
+
+def wait_for(condition, seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
+def test_stopped_half_way_and_run_again(place, undisturbed, number):
+    runs = f"stopped-{number.name}"
+    # The second member is training: the first has been evaluated.
+    started = lambda: any((place / runs).glob("scse-initial-*/seed0/metrics.jsonl"))  # noqa: E731
+    process = subprocess.Popen(
+        line(place, "run", runs=runs), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    wait_for(started)
+    process.send_signal(number)
+    printed, _ = process.communicate(timeout=60)
+    first = numbers(place / runs)
+    assert len(first) == 7
+    if number is signal.SIGTERM:
+        assert process.returncode == 0
+        assert json.loads(printed)["finished"] is False
+    scse(place, "run", runs=runs)
+    assert numbers(place / runs) == undisturbed
+    assert lines_of_records(place / runs) == len(undisturbed), "nothing was evaluated twice"
+
+
+def test_sigterm_is_told_plainly(place):
+    command = [part for part in line(place, "run", runs="told", steps=4000) if part != "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    wait_for(lambda: any((place / "told").glob("*/seed0/metrics.jsonl")))
+    process.send_signal(signal.SIGTERM)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "stopped and saved; the same command continues" in printed
+    (checkpoint,) = (place / "told").glob("*/seed0/checkpoints/step-*")
+    assert 0 < int(checkpoint.name[5:]) < 4000
+
+
+def test_two_at_once_share_the_work(place, undisturbed):
+    commands = [line(place, "run", runs="shared") for _ in range(2)]
+    pair = [subprocess.Popen(c, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for c in commands]
+    for process in pair:
+        printed, errors = process.communicate(timeout=180)
+        assert process.returncode == 0, errors
+        assert json.loads(printed)["done"] == 2
+    assert numbers(place / "shared") == undisturbed
+    assert lines_of_records(place / "shared") == len(undisturbed), "no evaluation was made twice"
+
+
+def test_several_processes_leave_the_same_records(place, undisturbed):
+    assert scse(place, "run", runs="parallel", processes=2)["done"] == 2
+    assert numbers(place / "parallel") == undisturbed
+
+
+def test_submitit_leaves_the_same_records(place, undisturbed):
+    pytest.importorskip("submitit")
+    extra = ("--slurm", "--slurm-set", "cluster=local", "--slurm-set", "timeout_min=5")
+    assert scse(place, "run", runs="submitted", extra=extra)["done"] == 2
+    assert numbers(place / "submitted") == undisturbed
+
+
+@pytest.mark.parametrize("how", [{}, {"processes": 2}], ids=["one process", "two processes"])
+def test_a_failed_member_does_not_stop_the_others(place, how):
+    runs = f"failing-{len(how)}"
+    broken = (
+        place
+        / runs
+        / next(
+            row["run"] for row in scse(place, "plan", runs=runs)["members"] if not row["run"].startswith("scse-initial")
+        )
+    )
+    broken.mkdir(parents=True)
+    (broken / "config.json").write_text("{}")
+    found = scse(place, "run", runs=runs, code=1, **how)
+    assert found["done"] == 1
+    ((name, reason),) = found["failures"].items()
+    assert broken == place / runs / name
+    assert "format" in reason
+    states = {row["row"]: row["state"] for row in scse(place, "status", runs=runs)["rows"]}
+    assert states == {"scse": "missing", "scse-initial": "complete"}
+
+
+def test_a_killed_worker_is_one_failed_member(place):
+    runs = place / "killed"
+    command = line(place, "run", runs="killed", steps=4000, processes=2)
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for(lambda: len(list(runs.glob("*/seed0/metrics.jsonl"))) == 2)
+    (initial,) = runs.glob("scse-initial-*/seed0")
+    os.kill(int((initial / ".lock").read_text()), signal.SIGKILL)
+    assert "its process ended with code -9" in parent.stderr.readline()
+    parent.send_signal(signal.SIGTERM)
+    printed, _ = parent.communicate(timeout=60)
+    assert parent.returncode == 1
+    assert list(json.loads(printed)["failures"]) == [f"{initial.parent.name}/seed0"]
+    assert len(list(runs.glob("*/seed0/checkpoints/step-*"))) == 1, "the other worker saved before it stopped"
+
+
+def test_an_evaluation_that_fails_leaves_the_others_alone(place):
+    """Two windows have too few exits to calibrate on; the fixed depths are evaluated all the same."""
+    found = scse(place, "run", "adaptive_wt103", runs="adaptive", only="scse", code=1, limit=1)
+    assert "adaptive on" in next(iter(found["failures"].values()))
+    (row,) = scse(place, "status", "adaptive_wt103", runs="adaptive", only="scse", limit=1)["rows"]
+    assert row["evaluated"] == "2 of 5"
+
+
+def test_a_finished_run_of_other_settings_is_refused(place, undisturbed):
+    (folder,) = (place / "undisturbed").glob("scse-initial-*")
+    (other,) = set((place / "undisturbed").glob("scse-*")) - {folder}
+    (place / "mixed").mkdir()
+    os.symlink(folder, place / "mixed" / other.name)
+    found = scse(place, "run", runs="mixed", only="scse", code=1)
+    assert "was started with other settings (model.family: scse-initial → scse" in next(
+        iter(found["failures"].values())
+    )
+
+
+def test_columns_without_text_are_named_and_left_empty(place, monkeypatch):
+    monkeypatch.delenv("SCSE_DATA", raising=False)
+    options = {"runs": "nothing", "only": "scse-22m"}
+    absent = scse(place, "status", "heldout_transfer", "lambada", **options)["not_available"]
+    assert absent[:2] == ["heldout_transfer: C4 T=8", "heldout_transfer: C4 T=48"]
+    assert [name for name in absent[2:] if not name.startswith("lambada: ")] == []
+    assert len(absent) == 8
+
+
+@pytest.mark.parametrize(
+    ("action", "names", "options", "message"),
+    [
+        ("run", ["ablation"], {}, "unknown suite 'ablation'; did you mean 'ablations'"),
+        ("runs", [SUITE], {}, "unknown action 'runs'; did you mean 'run'"),
+        ("plan", [SUITE], {"only": "scsee"}, "unknown arm 'scsee'; did you mean 'scse'"),
+        ("plan", [SUITE], {"preset": "minni"}, "unknown preset 'minni'; did you mean 'mini'"),
+        ("plan", [SUITE], {"depths": "9"}, "no column has depth 9 (depths: 8, 24, 48)"),
+        ("plan", [SUITE], {"seeds": "7"}, "no row has a seed of [7] (seeds: 0, 1, 2, 3, 4)"),
+        ("plan", [SUITE], {"seeds": "one"}, "expected whole numbers"),
+        ("run", [SUITE], {"data": "wikitext-2v1"}, "unknown corpus 'wikitext-2v1'; did you mean 'wikitext-2-v1'"),
+        ("plan", [SUITE], {"data": "no/such/text"}, "there is no file or folder no/such/text"),
+        ("run", [SUITE], {"steps": "0"}, "--steps must be at least 1"),
+        ("run", [SUITE], {"processes": "0"}, "--processes must be at least 1"),
+        ("run", [SUITE], {"slurm_set": "partition"}, "takes name=value"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_answered_with_one_line(place, action, names, options, message):
+    extra = ("--slurm",) if "slurm_set" in options else ()
+    said = scse(place, action, *names, code=2, extra=extra, runs="mistakes", **options)
+    assert message in said
+    assert len(said.splitlines()) == 1
+    assert not (place / "mistakes").exists()
+
+
+def test_a_suite_must_be_named(place):
+    done = subprocess.run([SCSE, "suite", "run"], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "name a suite" in done.stderr
+
+
+def test_narrowing_by_depth_evaluates_only_that_depth(place):
+    scse(place, "run", runs="narrow", only="scse", depths="8")
+    depths = {record.depth for record in read_records(sorted((place / "narrow").glob("*/seed*/records.jsonl")))}
+    assert depths == {8}
+
+
+def test_all_suites_can_be_planned_at_both_sizes(place):
+    for preset in ("mini", "paper"):
+        plan = scse(place, "plan", "all", only=None, seeds=None, steps=None, limit=None, preset=preset, runs="none")
+        assert plan["total"]["trained"] == 0
+        assert plan["total"]["runs"] > 100
