@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scse.accounting import body_flops, head_flops
+from scse.flops import body_flops, head_flops
 from scse.bench.reference import PlainSCSE
 from scse.config import scale
 from scse.machine import keep_freed_memory

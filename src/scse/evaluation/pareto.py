@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scse.accounting import body_flops, head_flops
+from scse.flops import body_flops, head_flops
 from scse.evaluation.budgets import AdaptiveEvaluation, AdaptiveSettings
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.model import LoopedLM
