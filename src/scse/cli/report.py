@@ -38,7 +38,9 @@ def run(args: Arguments) -> None:
     suites = [SUITES[checked_choice("suite", name, SUITES)] for name in wanted]
     records = read_records(record_files([expand(text) for text in args.records]))
     if not records:
-        raise UserError(f"there are no records in {', '.join(args.records)}; evaluate a run first, it writes its {FILE}")
+        raise UserError(
+            f"there are no records in {', '.join(args.records)}; evaluate a run first, it writes its {FILE}"
+        )
     out = expand(args.out)
     parts = write_report(suites, preset, records, out)
     rows = [
@@ -46,4 +48,9 @@ def run(args: Arguments) -> None:
         for part in parts
     ]
     print_rows(rows, args.json, title=f"{len(records)} records, preset '{preset.name}'")
+    if not any(part.found for part in parts):
+        hint = (
+            "give --preset mini and --data for runs at that size" if not preset.mini else "give --data as they had it"
+        )
+        print(f"none of these records belongs to a suite at preset '{preset.name}'; {hint}", file=sys.stderr)
     print(f"report: {out / 'index.html'}", file=sys.stderr if args.json else sys.stdout)

@@ -1,11 +1,11 @@
 """Anchor-start panels, from the arrays a steering record carries under `facts["panels"]`.
 
-    drift.paths     [input][t][2]        rollouts from Δ = 0, projected on two principal components
-    drift.rays      [input][2]           the forcing b(e) of each input in the same projection
-    drift.radius    number               mean distance from the anchor at the largest trained depth, same projection
-    drift.trained   number               that depth
-    dose.gains      [gain]               factors on the injection gain, ascending, with 1 among them
-    dose.paths      [gain][input][t][2]  displacement from the rollout without injection, its own projection
+drift.paths     [input][t][2]        rollouts from Δ = 0, projected on two principal components
+drift.rays      [input][2]           the forcing b(e) of each input in the same projection
+drift.radius    number               mean distance from the anchor at the largest trained depth, same projection
+drift.trained   number               that depth
+dose.gains      [gain]               factors on the injection gain, ascending, with 1 among them
+dose.paths      [gain][input][t][2]  displacement from the rollout without injection, its own projection
 """
 
 from __future__ import annotations
@@ -58,23 +58,15 @@ def _drift(axes: Axes, drift: Mapping[str, Any], colour: str) -> None:
     axes.plot([], [], ls="--", color="0.55", lw=0.9, label="forcing rays t·b(e)")
     axes.plot([], [], "-o", color=colour, markersize=2.5, label="rollouts from Δ = 0")
     axes.plot([], [], ls=":", color="0.3", label=f"mean distance at t = {drift['trained']}")
-    axes.annotate(
-        "SCSE stays here: b_t(e) = 0",
-        (0, 0),
-        (0, -26),
-        textcoords="offset points",
-        ha="center",
-        fontsize=9,
-        color=SCSE_GREEN,
-        fontweight="bold",
-    )
+    note = "SCSE stays at the cross: b_t(e) = 0"
+    axes.text(0.02, 0.02, note, transform=axes.transAxes, fontsize=9, color=SCSE_GREEN, fontweight="bold")
     axes.legend(frameon=False, fontsize=8)
 
 
 def _dose(axes: Axes, dose: Mapping[str, Any], colour: str) -> None:
     gains, paths = list(dose["gains"]), np.asarray(dose["paths"], dtype=float)
     for gain, inputs in zip(gains, paths, strict=True):
-        shade = {"color": colour, "alpha": 1.0 if gain == 1 else 0.45}
+        shade: dict[str, Any] = {"color": colour, "alpha": 1.0 if gain == 1 else 0.45}
         marker = "v" if gain < 1 else "^" if gain > 1 else "o"
         for path in inputs:
             axes.plot(path[:, 0], path[:, 1], "-", lw=1.2, **shade)

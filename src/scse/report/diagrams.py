@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -77,7 +78,7 @@ def _field(axes: Axes, forcing: np.ndarray, colour: str, title: str) -> None:
     axes.annotate("$\\Delta_0$", ordinary[0], (-8, 11), textcoords="offset points", fontsize=12, color=INK)
     if forcing.any():
         drift = _rollout(np.zeros(2), forcing, 4)
-        for start, end in zip(drift, drift[1:], strict=False):
+        for start, end in pairwise(drift):
             axes.annotate(
                 "", end, start, arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.8, "shrinkA": 0, "shrinkB": 0}
             )
