@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from scse.experiments.records import Record, identity, new_record
-from scse.experiments.suite import Arm, Claim, Column, Preset, Suite, Value
+from scse.experiments.suite import Arm, Claim, Column, Preset, Suite, Value, evaluation
 from scse.training import assemble
 from scse.training.config import TrainConfig
 
@@ -59,7 +59,7 @@ ADAPTIVE = Suite(
     name="toy-adaptive",
     title="Adaptive depth",
     arms=(LOOPED, SCSE),
-    columns=(T8, *(Column(f"Adaptive {b}", budget=float(b)) for b in (8, 16)), T48),
+    columns=(T8, *(Column(f"Adaptive {b}", "adaptive", budget=float(b)) for b in (8, 16)), T48),
     paper={("looped", "Adaptive 8"): Value(182.6), ("scse", "Adaptive 8"): Value(156.0)},
     claims=(Claim("SCSE is best at both budgets.", "scse", ("looped",), ("Adaptive 8", "Adaptive 16")),),
     figure="exit-depths, pareto",
@@ -69,12 +69,11 @@ STEERING = Suite(
     name="toy-steering",
     title="Anchor-started rollouts",
     arms=(LOOPED,),
-    columns=(Column("ray cosine", "steering", "cosine", digits=2, lower=None),),
+    columns=(Column("Cosine", "steering", "cosine", digits=2, lower=None),),
     figure="anchor-start",
 )
 
 SUITES = {suite.name: suite for suite in (ABLATIONS, BIAS, ADAPTIVE, STEERING)}
-PRESETS = {"paper": PAPER, "mini": MINI}
 
 Numbers = Callable[[Arm, Column, int], float | None]
 
@@ -89,16 +88,9 @@ def record(
 ) -> Record:
     """The record of one cell and seed."""
     config = _config(arm.family, tuple(preset.settings(arm).items()), seed)
-    about = identity(
-        config,
-        config.steps,
-        dataset=preset.corpus(arm, column),
-        split=split,
-        depth=column.depth,
-        limit=preset.limit,
-        task=column.task,
-        adaptive=None if column.budget is None else {"budget": column.budget, "ceiling": 48, "mode": "online"},
-    )
+    asked = evaluation(preset, arm, column)
+    assert asked is not None
+    about = identity(config, config.steps, **{**asked, "split": split})
     return new_record(about, metrics, "abc", **facts)
 
 

@@ -1,8 +1,8 @@
 """Whether the records support a claim of the paper, judged from paired 95 % t intervals over common seeds.
 
-A claim compares one arm with others in some columns. It is supported if every interval lies on the claimed side of
-zero, contradicted if one lies wholly on the other side; anything else, runs that are missing above all, cannot tell.
-A claim of a tie is supported if every interval includes zero, and contradicted if one does not.
+A claim compares one arm with others, or with itself at another depth. It is supported if every interval lies on the
+claimed side of zero, contradicted if one lies wholly on the other side; anything else, runs that are missing above all,
+cannot tell. A claim of a tie is supported if every interval includes zero, and contradicted if one does not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Cells = Mapping[tuple[str, str], Cell]
 
 @dataclass(frozen=True)
 class Comparison:
-    """left − right in one column. Without a `difference` the `reason` says why there is none."""
+    """left − right, in one column or over two. Without a `difference` the `reason` says why there is none."""
 
     left: Cell
     right: Cell
@@ -35,6 +35,14 @@ class Comparison:
         """The paper's own difference of means."""
         left, right = self.left.paper, self.right.paper
         return None if left is None or right is None else left.mean - right.mean
+
+    @property
+    def sides(self) -> str:
+        """'SCSE − Tuned adapter', or 'SCSE, T=8 − SCSE, T=4' where the columns differ."""
+        left, right = self.left.arm.label, self.right.arm.label
+        if self.left.column == self.right.column:
+            return f"{left} − {right}"
+        return f"{left}, {self.left.column.header} − {right}, {self.right.column.header}"
 
     @property
     def partial(self) -> bool:
@@ -64,11 +72,7 @@ def judge_all(evidence: Evidence) -> list[Judgement]:
 
 
 def judge(claim: Claim, cells: Cells) -> Judgement:
-    comparisons = tuple(
-        compare(claim, cells[claim.left, header], cells[right, header])
-        for header in claim.columns
-        for right in claim.right
-    )
+    comparisons = tuple(compare(claim, cells[left], cells[right]) for left, right in claim.comparisons())
     verdicts = {comparison.verdict for comparison in comparisons}
     if CONTRADICTED in verdicts:
         return Judgement(claim, CONTRADICTED, comparisons)

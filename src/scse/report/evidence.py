@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from scse.experiments.records import Record
 from scse.experiments.statistics import Summary, summarise
-from scse.experiments.suite import Arm, Column, Preset, Suite, Value, fits, values_of
+from scse.experiments.suite import Arm, Column, Preset, Suite, Value, fits, trained_as, values_of
 
 COMPLETE, PARTIAL, MISSING = "complete", "partial", "missing"
 
-Place = tuple[str, int | None, float | None, str]
+Place = tuple[int | None, float | None, str]
 
 
 class Shelf:
@@ -24,7 +24,7 @@ class Shelf:
         for record in records:
             who = record.identity
             budget = (who["adaptive"] or {}).get("budget")
-            self._places[who["task"], record.depth, budget, who["model"]["family"]].append(record)
+            self._places[record.depth, budget, who["model"]["family"]].append(record)
 
     def values(self, arm: Arm, column: Column) -> dict[int, float]:
         """{seed: number} of a cell, for the seeds the arm asks for and in their order."""
@@ -40,18 +40,33 @@ class Shelf:
         """At which depths there is a number like this column's."""
         places = {
             depth
-            for task, depth, budget, family in self._places
-            if (task, budget, family) == (column.task, column.budget, arm.family) and depth is not None
+            for depth, budget, family in self._places
+            if (budget, family) == (column.budget, arm.family) and depth is not None
         }
         return [depth for depth in sorted(places) if self.values(arm, replace(column, depth=depth))]
 
+    def of_task(self, arm: Arm, task: str) -> list[Record]:
+        """All records of a task on an arm's runs, whatever a column would ask for."""
+        settings = self.preset.settings(arm)
+        return [
+            record
+            for (_, _, family), near in self._places.items()
+            if family == arm.family
+            for record in near
+            if record.identity["task"] == task and trained_as(record.identity, family, settings)
+        ]
+
+    def available(self, arm: Arm, column: Column) -> bool:
+        """Whether the preset has the text for a cell."""
+        return self.preset.corpus(arm, column) is not None
+
     def _near(self, arm: Arm, column: Column) -> list[Record]:
-        return self._places.get((column.task, column.depth, column.budget, arm.family), [])
+        return self._places.get((column.depth, column.budget, arm.family), [])
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One arm in one column. `wanted` is false where the paper leaves the cell empty on purpose."""
+    """One arm in one column. `wanted` is false where the preset has no text for it."""
 
     arm: Arm
     column: Column
@@ -90,13 +105,19 @@ class Evidence:
     @property
     def state(self) -> str:
         states = {cell.state for cell in self.cells.values() if cell.wanted}
-        return states.pop() if len(states) == 1 else PARTIAL
+        return states.pop() if len(states) == 1 else PARTIAL if states else MISSING
 
     @property
     def counts(self) -> tuple[int, int]:
         """Numbers that are there, and numbers that are asked for: one per cell and seed."""
         wanted = [cell for cell in self.cells.values() if cell.wanted]
         return sum(len(cell.values) for cell in wanted), sum(len(cell.arm.seeds) for cell in wanted)
+
+    @property
+    def unavailable(self) -> list[str]:
+        """Columns for which the preset has no text."""
+        suite = self.suite
+        return [c.header for c in suite.columns if not any(self.shelf.available(arm, c) for arm in suite.arms)]
 
     def groups(self) -> dict[str, list[Arm]]:
         """Arms under their headings, in the order of the suite."""
@@ -121,16 +142,10 @@ class Evidence:
 
 
 def gather(suite: Suite, shelf: Shelf) -> Evidence:
-    """The evidence for a suite.
-
-    Where the paper leaves out single cells of a row and column that it fills elsewhere, we ask for none either.
-    """
-    rows = {arm for arm, _ in suite.paper}
-    columns = {header for _, header in suite.paper}
     cells = {}
     for arm in suite.arms:
         for column in suite.columns:
             place = arm.name, column.header
-            wanted = place in suite.paper or arm.name not in rows or column.header not in columns
-            cells[place] = Cell(arm, column, suite.paper.get(place), shelf.values(arm, column), wanted)
+            values = shelf.values(arm, column)
+            cells[place] = Cell(arm, column, suite.paper.get(place), values, shelf.available(arm, column))
     return Evidence(suite, shelf, cells)

@@ -44,7 +44,7 @@ class Chapter:
     findings: tuple[Finding, ...]
     tables: tuple[tuple[str, Table], ...]
     figures: tuple[Rendered, ...]
-    remark: str
+    remarks: tuple[str, ...]
     command: str
 
     @property
@@ -75,7 +75,6 @@ def chapter(evidence: Evidence) -> Chapter:
     if judgements:
         tables.append(("differences", differences(judgements)))
     found, wanted = evidence.counts
-    corpus = f" --data {preset.data}" if preset.data else ""
     return Chapter(
         name=identifier(suite.name),
         title=suite.title,
@@ -86,9 +85,24 @@ def chapter(evidence: Evidence) -> Chapter:
         findings=tuple(map(finding, judgements)),
         tables=tuple(tables),
         figures=tuple(map(render, pictures(evidence))),
-        remark=NOT_COMPARABLE if preset.mini and found else "",
-        command=f"scse suite run {suite.name}" + (f" --preset {preset.name}{corpus}" if preset.mini else ""),
+        remarks=tuple(remarks(evidence)),
+        command=f"scse suite run {suite.name} --preset {preset.name}"
+        + (f" --data {preset.data}" if preset.data else ""),
     )
+
+
+def command(suite: Suite, preset: Preset) -> str:
+    """What makes the records of a suite."""
+    corpus = f" --data {preset.data}" if preset.data else ""
+    return f"scse suite run {suite.name} --preset {preset.name}{corpus}"
+
+
+def remarks(evidence: Evidence) -> list[str]:
+    """What a reader of the tables must know."""
+    found = [NOT_COMPARABLE] if evidence.preset.mini and evidence.counts[0] else []
+    if evidence.unavailable:
+        found.append(f"Not available at this size: {', '.join(evidence.unavailable)}.")
+    return found
 
 
 def finding(judgement: Judgement) -> Finding:
@@ -99,7 +113,8 @@ def numbers_behind(judgement: Judgement) -> str:
     """The comparison that decided, and of how many it is one."""
     decided = judgement.decisive
     count = len(judgement.comparisons)
-    where = f"{decided.left.arm.label} − {decided.right.arm.label}, {decided.left.column.header}: "
+    same = decided.left.column == decided.right.column
+    where = f"{decided.sides}{f', {decided.left.column.header}' if same else ''}: "
     role = {SUPPORTED: "the weakest", CONTRADICTED: "the clearest", UNDECIDED: "one"}[judgement.verdict]
     tail = f" ({role} of {count} comparisons)" if count > 1 else ""
     return where + outcome(decided) + tail

@@ -91,12 +91,11 @@ def _lines(evidence: Evidence, arms: Sequence[Arm], column: Column) -> list[Line
 
 
 def anchor_start(evidence: Evidence) -> Figure | None:
-    """The first record of a steering diagnosis that carries its panels."""
-    for column in evidence.suite.columns:
-        for arm in evidence.suite.arms:
-            for record in evidence.shelf.records(arm, column) if column.task == "steering" else ():
-                if "panels" in record.facts:
-                    return draw_anchor_start(record.facts["panels"], arm)
+    """The first steering diagnosis of the suite's runs that carries its panels."""
+    for arm in evidence.suite.arms:
+        for record in evidence.shelf.of_task(arm, "steering"):
+            if "panels" in record.facts:
+                return draw_anchor_start(record.facts["panels"], arm)
     return None
 
 

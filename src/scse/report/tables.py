@@ -176,17 +176,16 @@ def _our_ratio(cell: Cell, base: Cell) -> str:
 
 
 def _difference_row(comparison: Comparison) -> Row:
-    left, right, column = comparison.left.arm, comparison.right.arm, comparison.left.column
+    column = comparison.left.column
     digits = difference_digits(column)
     found = comparison.difference
     theirs = ABSENT if comparison.paper is None else signed(comparison.paper, column.digits)
-    label = f"{left.label} − {right.label}"
     if found is None:
         gap = Entry(ABSENT, note=comparison.reason, state=MISSING)
-        return Row(label, (Entry(column.header), Entry(theirs), gap, Entry(ABSENT), Entry(ABSENT)))
+        return Row(comparison.sides, (Entry(column.header), Entry(theirs), gap, Entry(ABSENT), Entry(ABSENT)))
     state = PARTIAL if comparison.partial else ""
     ours = (interval(found, digits), bootstrap(found, digits), ", ".join(map(str, found.seeds)))
-    return Row(label, (Entry(column.header), Entry(theirs), *(Entry(text, state=state) for text in ours)))
+    return Row(comparison.sides, (Entry(column.header), Entry(theirs), *(Entry(text, state=state) for text in ours)))
 
 
 def difference_digits(column: Column) -> int:

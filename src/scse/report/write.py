@@ -46,8 +46,7 @@ def put_figure(folder: Path, figure: Rendered) -> None:
 
 def markdown_file(part: Chapter) -> str:
     paragraphs = [f"Suite `{part.suite}`: {part.state}, {part.found} of {part.wanted} numbers."]
-    if part.remark:
-        paragraphs.append(part.remark)
+    paragraphs += map(markdown.escape, part.remarks)
     if part.findings:
         lines = (
             f"{place}. **{found.verdict}**: {markdown.escape(found.text)} {markdown.escape(found.numbers)}."
