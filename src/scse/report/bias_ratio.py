@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+UNDERLAY = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+
 
 def bias_ratio(evidence: Evidence) -> Figure | None:
     """Bars at the last step, open markers at t = 0, a dashed line where forcing and update have the same energy."""
@@ -26,7 +28,7 @@ def bias_ratio(evidence: Evidence) -> Figure | None:
     panels = {
         group: shown
         for group, arms in evidence.comparisons().items()
-        if (shown := [arm for arm in arms if evidence.cells[arm.name, late.header].values])
+        if (shown := [arm for arm in arms if evidence.cells[arm.name, late.header].drawable])
     }
     if not panels:
         return None
@@ -38,6 +40,9 @@ def bias_ratio(evidence: Evidence) -> Figure | None:
     for axes, (group, arms) in zip(grid[:, 0], panels.items(), strict=True):
         _bias_bars(axes, evidence, arms, late, first)
         axes.set_title(plain(group), loc="left", fontsize=10, fontweight="bold")
+    drawn = [evidence.cells[arm.name, late.header] for arms in panels.values() for arm in arms]
+    longest = max(max(*cell.values.values(), cell.paper.mean if cell.paper else 0.0) for cell in drawn)
+    grid[-1, 0].set_xlim(0, 1.45 * max(longest, 1.0))  # room for the numbers at the ends
     grid[-1, 0].set_xlabel("forcing bias: energy of b_t / energy of the update")
     _bias_legend(grid[0, 0], late, first)
     return figure
@@ -51,19 +56,18 @@ def _bias_bars(axes: Axes, evidence: Evidence, arms: Sequence[Arm], late: Column
         axes.barh(place, found.mean, height=0.6, color=colour, alpha=0.85)
         if len(found.seeds) > 1:
             axes.errorbar(found.mean, place, xerr=found.sd, color="0.2", capsize=3, lw=1)
-        end = (max(found.mean + found.sd, cell.paper.mean if cell.paper else 0.0), place)
-        axes.annotate(f"{found.mean:.2f}", end, (6, 0), textcoords="offset points", va="center", fontsize=9)
+        text, end = f"{found.mean:.2f}", found.mean + found.sd
         if cell.paper is not None:
             axes.plot([cell.paper.mean] * 2, [place - 0.36, place + 0.36], color="black", lw=1.6, zorder=4)
-        start = evidence.cells[arm.name, first.header].values if first else {}
-        if start:
-            mean = summarise(dict(start)).mean
+            text, end = f"{text}  (paper {cell.paper.mean:.2f})", max(end, cell.paper.mean)
+        axes.annotate(text, (end, place), (8, 0), textcoords="offset points", va="center", fontsize=9, bbox=UNDERLAY)
+        start = evidence.cells[arm.name, first.header] if first else None
+        if start and start.drawable:
+            mean = summarise(dict(start.values)).mean
             axes.plot(mean, place, "o", markersize=8, markerfacecolor="white", markeredgecolor=colour, zorder=5)
     axes.axvline(1, color="0.3", ls="--", lw=1, zorder=0)
     axes.set_yticks(range(len(arms)), [plain(arm.label) for arm in arms])
     axes.invert_yaxis()
-    axes.margins(x=0.12)
-    axes.set_xlim(left=0)
     tidy(axes)
 
 

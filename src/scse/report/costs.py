@@ -15,7 +15,7 @@ from scse.experiments.suite import Arm, Column
 from scse.flops import body_applications, body_flops, head_flops
 from scse.report.evidence import Evidence
 from scse.report.figures import style
-from scse.report.panels import panelled, plain, plain_log_axis, tidy
+from scse.report.panels import panelled, plain, plain_log_axis, shared_legend, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ def exit_depths(evidence: Evidence) -> Figure | None:
                 panels[f"{group}, mean budget {budget:g}".removeprefix(", ")] = shown
     if not panels:
         return None
-    figure, places = panelled(panels, height=3.2)
+    figure, places = panelled(panels, height=3.2, per_row=3)
     for axes, histograms in zip(places, panels.values(), strict=True):
         for arm, shares in histograms:
             colour, _ = style(arm.family)
@@ -43,8 +43,8 @@ def exit_depths(evidence: Evidence) -> Figure | None:
             axes.stairs(100 * shares, edges, color=colour, fill=True, alpha=0.12)
         axes.set_xlabel("loops taken")
         axes.set_ylabel("examples (%)")
-        axes.legend(frameon=False, fontsize=8)
         tidy(axes)
+    shared_legend(figure)
     return figure
 
 
@@ -84,8 +84,8 @@ def pareto(evidence: Evidence) -> Figure | None:
         axes.set_xlabel("MFLOPs per token (proxy, head included; log scale)")
         axes.set_ylabel("perplexity")
         axes.grid(alpha=0.25)
-        axes.legend(frameon=False, fontsize=8)
         tidy(axes)
+    shared_legend(figure)
     return figure
 
 

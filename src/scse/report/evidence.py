@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -77,6 +78,11 @@ class Cell:
     @property
     def ours(self) -> Summary | None:
         return summarise(dict(self.values)) if self.values else None
+
+    @property
+    def drawable(self) -> bool:
+        """Whether there is a number that a picture can show."""
+        return bool(self.values) and all(map(math.isfinite, self.values.values()))
 
     @property
     def missing(self) -> tuple[int, ...]:

@@ -59,6 +59,7 @@ def depth_response(curves: Mapping[str, Mapping[int, float]], path: Path, traine
     axes = figure.add_subplot()
     draw_depth_response(axes, [Line(family, family, curve) for family, curve in curves.items()], trained)
     axes.set_title(title, loc="left", fontsize=10)
+    axes.legend(frameon=False, fontsize=9)
     save_figure(figure, path)
 
 
@@ -77,7 +78,6 @@ def draw_depth_response(axes: Axes, lines: Sequence[Line], trained: int) -> None
         reach += [*low, *high]
     _depth_axis(axes, sorted({t for line in lines for t in line.mean}), trained)
     _shifted_log_axis(axes, reach)
-    axes.legend(frameon=False, fontsize=9)
     axes.grid(axis="y", alpha=0.25)
 
 

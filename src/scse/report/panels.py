@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING
 from scse.report.figures import new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PANELS_PER_ROW = 2
+NARROW, WIDE = 7.2, 10.0
 
 
-def panelled(titles: Iterable[str], height: float) -> tuple[Figure, list[Axes]]:
+def panelled(titles: Iterable[str], height: float, per_row: int = PANELS_PER_ROW) -> tuple[Figure, list[Axes]]:
     """A figure with one set of axes per title, in rows."""
     names = list(titles)
-    across = min(len(names), PANELS_PER_ROW)
+    across = min(len(names), per_row)
     rows = math.ceil(len(names) / across)
-    figure = new_figure(7.2 if across == 1 else 10.0, height * rows)
+    figure = new_figure(NARROW if across == 1 else WIDE, height * rows)
     places = []
     for position, name in enumerate(names, start=1):
         axes = figure.add_subplot(rows, across, position)
@@ -46,3 +48,14 @@ def plain_log_axis(axes: Axes) -> None:
 
 def tidy(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def shared_legend(figure: Figure) -> None:
+    """One legend for all panels, below them: a method looks the same in each."""
+    handles: dict[str, Artist] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(str(label), handle)
+    columns = 2 if figure.get_figwidth() < WIDE else 3
+    place = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 9}
+    figure.legend(list(handles.values()), list(handles), **place)

@@ -17,7 +17,7 @@ from scse.report.bias_ratio import bias_ratio
 from scse.report.costs import exit_depths, pareto
 from scse.report.evidence import Evidence
 from scse.report.figures import Line, draw_depth_response
-from scse.report.panels import panelled, plain, tidy
+from scse.report.panels import panelled, plain, shared_legend, tidy
 from scse.report.pictures import Picture
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def depth_response(evidence: Evidence) -> Figure | None:
     for axes, lines in zip(places, panels.values(), strict=True):
         draw_depth_response(axes, lines, trained)
         tidy(axes)
+    shared_legend(figure)
     return figure
 
 

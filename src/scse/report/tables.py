@@ -59,6 +59,11 @@ class Table:
         """Columns of entries, without the label's."""
         return sum(max(1, len(head.parts)) for head in self.heads)
 
+    @property
+    def length(self) -> int:
+        """Rows, without the headings."""
+        return sum(len(section.rows) for section in self.sections)
+
 
 RowOf = Callable[[Arm], Row]
 
