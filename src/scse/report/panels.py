@@ -57,5 +57,5 @@ def shared_legend(figure: Figure) -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             handles.setdefault(str(label), handle)
     columns = 2 if figure.get_figwidth() < WIDE else 3
-    place = {"loc": "outside lower center", "ncols": columns, "frameon": False, "fontsize": 9}
-    figure.legend(list(handles.values()), list(handles), **place)
+    entries = (list(handles.values()), list(handles))
+    figure.legend(*entries, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)

@@ -42,7 +42,7 @@ def measured(summary: Summary | None, digits: int, wanted: int) -> str:
     if summary is None:
         return ABSENT
     seeds = len(summary.seeds)
-    deviation = f" ± {number(summary.sd, digits)}" if seeds > 1 else ""
+    deviation = f" ± {number(summary.sd, digits)}" if seeds > 1 and math.isfinite(summary.sd) else ""
     return f"{number(summary.mean, digits)}{deviation} ({seeds if seeds >= wanted else f'{seeds} of {wanted}'})"
 
 
