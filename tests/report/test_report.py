@@ -114,8 +114,11 @@ def test_at_the_papers_size_there_are_no_ratios_and_no_caution(tmp_path):
 def test_a_picture_without_records_is_missing_and_an_old_one_goes(tmp_path):
     write_report([toys.STEERING], toys.MINI, toys.every_record(), tmp_path)
     assert (tmp_path / "figures" / "toy-steering-anchor-start.png").exists()
-    bare = toys.record(toys.MINI, toys.LOOPED, toys.STEERING.columns[0], 0, {"cosine": 0.9})
-    write_report([toys.STEERING], toys.MINI, [bare], tmp_path)
+    about = (toys.MINI, toys.LOOPED, toys.STEERING.columns[0])
+    still = toys.panels()
+    still["drift"]["paths"] = [[(0.0, 0.0)] * 9] * 3
+    bare = [toys.record(*about, 0, {"cosine": 0.9}), toys.record(*about, 1, {"cosine": 0.9}, panels=still)]
+    write_report([toys.STEERING], toys.MINI, bare, tmp_path)
     assert not list((tmp_path / "figures").glob("toy-steering*"))
     assert "Figure missing" in (tmp_path / "index.html").read_text(encoding="utf-8")
 

@@ -147,7 +147,7 @@ def adaptive_record(arm: Arm, column: Column, seed: int) -> Record:
     return record(MINI, arm, column, seed, {"ppl": ppl, "mean_depth": mean}, histogram=histogram)
 
 
-def panels() -> dict[str, object]:
+def panels() -> dict[str, dict]:
     """Anchor-start arrays of three inputs and nine steps."""
     rays = [(1.0, 0.2), (-0.6, 0.8), (0.1, -1.0)]
     bend = 0.02

@@ -26,8 +26,8 @@ SCSE_GREEN = style("scse")[0]
 
 
 def draw_anchor_start(panels: Mapping[str, Any], arm: Arm) -> Figure | None:
-    """Both panels; nothing if the arrays are not all there."""
-    if not {"drift", "dose"} <= panels.keys():
+    """Both panels; nothing if the arrays are not all there, or nothing ever left the anchor."""
+    if not {"drift", "dose"} <= panels.keys() or not np.any(panels["drift"]["paths"]):
         return None
     colour, _ = style(arm.family)
     figure = new_figure(10, 4.6)

@@ -16,7 +16,7 @@ from scse.report.anchor_start import draw_anchor_start
 from scse.report.bias_ratio import bias_ratio
 from scse.report.costs import exit_depths, pareto
 from scse.report.evidence import Evidence
-from scse.report.figures import Line, draw_depth_response
+from scse.report.figures import Line, draw_depth_response, style
 from scse.report.panels import panelled, plain, shared_legend, tidy
 from scse.report.pictures import Picture
 
@@ -86,17 +86,19 @@ def _lines(evidence: Evidence, arms: Sequence[Arm], column: Column) -> list[Line
         label = plain(arm.label) + ("" if seeds == len(arm.seeds) else f" ({seeds} of {len(arm.seeds)} seeds)")
         mean = {depth: point.mean for depth, point in points.items()}
         sd = {depth: point.sd for depth, point in points.items()}
-        lines.append(Line(label, arm.family, mean, sd, STROKES[seen[arm.family] % len(STROKES)]))
-        seen[arm.family] += 1
+        colour, _ = style(arm.family)
+        lines.append(Line(label, arm.family, mean, sd, STROKES[seen[colour] % len(STROKES)]))
+        seen[colour] += 1
     return lines
 
 
 def anchor_start(evidence: Evidence) -> Figure | None:
-    """The first steering diagnosis of the suite's runs that carries its panels."""
+    """The first steering diagnosis of the suite's runs whose panels show motion."""
     for arm in evidence.suite.arms:
         for record in evidence.shelf.of_task(arm, "steering"):
-            if "panels" in record.facts:
-                return draw_anchor_start(record.facts["panels"], arm)
+            figure = draw_anchor_start(record.facts.get("panels", {}), arm)
+            if figure is not None:
+                return figure
     return None
 
 
