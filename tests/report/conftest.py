@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import toys
 
+from scse.experiments.records import Record
 from scse.experiments.suite import Suite
 from scse.report.write import write_report
 
@@ -25,7 +26,13 @@ def shown() -> list[Suite]:
 
 
 @pytest.fixture(scope="session")
-def report(tmp_path_factory, shown) -> Path:
+def records() -> list[Record]:
+    """Made once: records carry the time at which they were made."""
+    return toys.every_record()
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory, shown, records) -> Path:
     out = tmp_path_factory.mktemp("report")
-    write_report(shown, toys.MINI, toys.every_record(), out)
+    write_report(shown, toys.MINI, records, out)
     return out
