@@ -6,6 +6,7 @@ import pytest
 
 from scse import SCALES, model_config
 from scse.accounting import count_parameters, flop_proxy
+from scse.flops import body_applications, body_flops
 
 COUNTS = {
     "22m": {"looped": 21_855_745, "adapter": 22_150_657, "step-adapter": 22_298_113, "scse": 22_003_200},
@@ -63,3 +64,10 @@ def test_flops_follow_the_bodies_per_step_and_saturate():
     assert body("forcing-subtraction", 8) == 2 * body("scse", 8)
     assert body("unshared-8", 48) == body("unshared-8", 8) == body("scse", 8)
     assert body("unshared-8", 3) == body("scse", 3)
+
+
+def test_block_applications_by_name_are_those_of_the_model(family):
+    """The report counts without torch; the model is the truth."""
+    for loops in (1, 3, 8, 48):
+        proxy = flop_proxy(model_config(family, "mini"), loops)
+        assert body_applications(family, loops) * body_flops(SCALES["mini"]) == proxy.body

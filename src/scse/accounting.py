@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from scse.config import ModelConfig, Shape
+from scse.config import ModelConfig
+from scse.flops import body_flops, head_flops
 from scse.model import LoopedLM, trainable_parameters
 from scse.recurrence import FAMILIES
 
@@ -43,13 +44,3 @@ def flop_proxy(config: ModelConfig, loops: int) -> FlopProxy:
     """N_body(T) applications of the block, and that plus the head, per token."""
     body = skeleton(config).recurrence.body_applications(loops) * body_flops(config.shape)
     return FlopProxy(body=body, body_head=body + head_flops(config.shape))
-
-
-def body_flops(shape: Shape) -> int:
-    """8d² + 6d·d_ff + 4Ld: one application of the block to one token, attention counted dense, as in the paper."""
-    return 8 * shape.width**2 + 6 * shape.width * shape.ff_width + 4 * shape.context * shape.width
-
-
-def head_flops(shape: Shape) -> int:
-    """2d|V|: the vocabulary head on one token."""
-    return 2 * shape.width * shape.vocabulary

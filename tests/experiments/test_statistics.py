@@ -24,6 +24,9 @@ def test_mean_and_sample_deviation_by_hand():
     assert summary.sd == pytest.approx(math.sqrt((4 + 1 + 9) / 2))
     assert summary.seeds == (0, 1, 2)
     assert summarise({7: 4.0}).sd == 0.0
+    diverged = summarise({0: 1.0, 1: math.inf})
+    assert diverged.mean == math.inf
+    assert math.isnan(diverged.sd)
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12])

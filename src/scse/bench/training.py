@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scse.accounting import body_flops, head_flops
 from scse.bench.reference import PlainSCSE
 from scse.bench.rows import Row
 from scse.config import scale
+from scse.flops import body_flops, head_flops
 from scse.machine import keep_freed_memory
 from scse.measure import best_seconds, peak_bytes, time_by_kind
 from scse.model import LoopedLM, model_config

@@ -25,6 +25,7 @@ COMMANDS = {
     "pareto": "quality against FLOPs, time and cache memory",
     "profile": "latency, throughput and memory of each depth",
     "suite": "a table or figure of the paper: plan, run and follow its runs",
+    "report": "tables, figures and claims from records, the paper's value beside ours",
     "bench": "performance ratios against a plain reference",
     "families": "every recurrence family: name, equation, options",
     "params": "parameter counts, ours and as the paper counts",

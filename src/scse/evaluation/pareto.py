@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scse.accounting import body_flops, head_flops
 from scse.evaluation.budgets import AdaptiveEvaluation, AdaptiveSettings
 from scse.evaluation.perplexity import perplexity_over_depths
+from scse.flops import body_flops, head_flops
 from scse.model import LoopedLM
 
 BYTES_PER_NUMBER = 4

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import torch
 
-from scse.accounting import body_flops, head_flops, skeleton
+from scse.accounting import skeleton
 from scse.config import Shape
 from scse.errors import UserError
 from scse.experiments.members import Member
 from scse.experiments.suite import CEILING, PROFILED_SEQUENCES, Column, diagnosed_batches
+from scse.flops import body_flops, head_flops
 from scse.recurrence import Recurrence
 from scse.training import TrainConfig, assemble
 from scse.training.optimiser import resolve_precision

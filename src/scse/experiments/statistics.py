@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ ENUMERATED_PAIRS = 6
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean and sample standard deviation (0 for a single value) over `seeds`."""
+    """Mean and sample standard deviation over `seeds`; 0 for a single value, NaN where a value is not finite."""
 
     mean: float
     sd: float
@@ -60,6 +61,8 @@ def summarise(values: dict[int, float]) -> Summary:
     numbers = list(values.values())
     if not numbers:
         raise UserError("there is nothing to summarise")
+    if not all(map(math.isfinite, numbers)):
+        return Summary(sum(numbers) / len(numbers), math.nan, tuple(values))
     sd = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
     return Summary(statistics.fmean(numbers), sd, tuple(values))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,22 +42,43 @@ def style(family: str) -> tuple[str, str]:
     return STYLES.get(family, UNSHARED_STYLE)
 
 
+@dataclass(frozen=True)
+class Line:
+    """A curve over depths: the mean and, over several seeds, the deviation around it."""
+
+    label: str
+    family: str
+    mean: Mapping[int, float]
+    sd: Mapping[int, float] = field(default_factory=dict)
+    stroke: str = "-"
+
+
 def depth_response(curves: Mapping[str, Mapping[int, float]], path: Path, trained: int = 8, title: str = "") -> None:
-    """Perplexity against loop depth, on the paper's axes: log2 depth, shifted-log perplexity, minima starred."""
+    """Perplexity against loop depth of some families, as a picture."""
     figure = new_figure(width=7)
     axes = figure.add_subplot()
-    for family, curve in curves.items():
-        colour, marker = style(family)
-        depths = sorted(curve)
-        axes.plot(depths, [curve[t] for t in depths], color=colour, marker=marker, label=family, linewidth=1.6)
-        best = min(curve, key=lambda t: curve[t])
-        axes.plot(best, curve[best], marker="*", markersize=15, color=colour, markeredgecolor="white", zorder=5)
-    _depth_axis(axes, sorted({t for curve in curves.values() for t in curve}), trained)
-    _shifted_log_axis(axes, [value for curve in curves.values() for value in curve.values()])
+    draw_depth_response(axes, [Line(family, family, curve) for family, curve in curves.items()], trained)
     axes.set_title(title, loc="left", fontsize=10)
     axes.legend(frameon=False, fontsize=9)
-    axes.grid(axis="y", alpha=0.25)
     save_figure(figure, path)
+
+
+def draw_depth_response(axes: Axes, lines: Sequence[Line], trained: int) -> None:
+    """Perplexity against loop depth, on the paper's axes: log2 depth, shifted-log perplexity, minima starred."""
+    reach = []
+    for line in lines:
+        colour, marker = style(line.family)
+        depths = sorted(line.mean)
+        means = [line.mean[t] for t in depths]
+        axes.plot(depths, means, line.stroke, color=colour, marker=marker, label=line.label, linewidth=1.6)
+        low, high = ([line.mean[t] + side * line.sd.get(t, 0.0) for t in depths] for side in (-1, 1))
+        axes.fill_between(depths, low, high, color=colour, alpha=0.15, lw=0)
+        best = min(depths, key=lambda t: line.mean[t])
+        axes.plot(best, line.mean[best], marker="*", markersize=15, color=colour, markeredgecolor="white", zorder=5)
+        reach += [*low, *high]
+    _depth_axis(axes, sorted({t for line in lines for t in line.mean}), trained)
+    _shifted_log_axis(axes, reach)
+    axes.grid(axis="y", alpha=0.25)
 
 
 def _depth_axis(axes: Axes, depths: list[int], trained: int) -> None:
@@ -107,11 +129,11 @@ def pareto_figure(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     save_figure(figure, path)
 
 
-def new_figure(width: float) -> Figure:
+def new_figure(width: float, height: float = 4.2) -> Figure:
     """A figure that needs no display."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, 4.2), layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -6,7 +6,7 @@ import time
 
 import torch
 
-from scse.accounting import body_flops, head_flops
+from scse.flops import body_flops, head_flops
 from scse.training.config import TrainConfig
 
 

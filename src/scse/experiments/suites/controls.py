@@ -40,6 +40,7 @@ ABLATIONS = table(
         ),
         Claim("The capacity-matched adapter is below every stabilised baseline", "adapter", _STABILISED, _THREE),
     ],
+    figure="depth-response",
 )
 
 CAUSAL_FORCING = table(
@@ -70,6 +71,7 @@ CAUSAL_FORCING = table(
         ),
         Claim("SCSE answers with nothing at its anchor", "scse", ("tuned-adapter", "step-adapter"), ("R_47",)),
     ],
+    figure="depth-response",
 )
 
 STEP_FILM = table(

@@ -54,6 +54,7 @@ STEP_CONDITIONING = table(
             _THREE,
         ),
     ],
+    figure="depth-response",
 )
 
 _DEEPER = headers(12, 16, 24, 32, 48)
@@ -115,6 +116,7 @@ ANCHOR_DESIGN = table(
             lower=False,
         ),
     ],
+    figure="depth-response",
 )
 
 _ADDITIVE = {"22m": "looped tuned-adapter step-adapter", "50m": "looped step-adapter"}

@@ -97,6 +97,7 @@ ADAPTIVE = table(
     scse x5: SCSE, s=0.50  | 155.1±0.6 | 156.0 | 163.3 | 171.8 | 200.1±1.3
     """,
     [Claim("SCSE is lowest at every budget", "scse", ("looped", "tuned-adapter", "step-adapter"), _ALL_BUDGETS)],
+    figure="exit-depths pareto",
 )
 
 ADAPTIVE_SCALE = table(
@@ -123,6 +124,7 @@ ADAPTIVE_SCALE = table(
             _ALL_BUDGETS,
         ),
     ],
+    figure="exit-depths pareto",
 )
 
 # The task counts memory in MiB.

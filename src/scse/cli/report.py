@@ -1,0 +1,64 @@
+"""Tables, figures and claims from records: one self-contained page, with every table and figure as a file beside it.
+
+RECORDS are record files, or folders searched for records.jsonl. The report reads nothing else: runs that are missing
+show as missing. Write it as often as you like, also while a suite is running. Give the preset and text of the runs as
+'scse suite' was given them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from scse.cli.common import Arguments, add_json, print_rows, require_positive
+
+if TYPE_CHECKING:
+    from scse.experiments.suite import Preset
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("records", nargs="*", default=["runs"], metavar="RECORDS", help="files or folders (runs)")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the report's folder")
+    parser.add_argument("--preset", default="mini", metavar="P", help="mini (default) or paper: the size of the runs")
+    parser.add_argument("--data", metavar="D", help="the corpus they were trained on, if not the preset's")
+    parser.add_argument("--steps", type=int, metavar="N", help="their number of steps, if not the preset's")
+    parser.add_argument("--limit", type=int, metavar="N", help="the windows of an evaluation, if not the preset's")
+    parser.add_argument("--suites", metavar="A,B", help="only these suites (default: all)")
+    add_json(parser)
+
+
+def run(args: Arguments) -> None:
+    from scse.errors import UserError
+    from scse.experiments.records import FILE, read_records
+    from scse.experiments.suites import SUITES, find_suite
+    from scse.files import expand
+    from scse.report.write import record_files, write_report
+
+    require_positive(args, "limit", "steps")
+    preset = chosen_preset(args)
+    names = list(SUITES) if args.suites is None else dict.fromkeys(args.suites.split(","))
+    suites = [find_suite(name) for name in names]
+    records = read_records(record_files([expand(text) for text in args.records]))
+    if not records:
+        raise UserError(f"there are no records in {', '.join(args.records)}; evaluate a run first: it writes a {FILE}")
+    out = expand(args.out)
+    parts = write_report(suites, preset, records, out)
+    rows = [
+        {"suite": part.suite, "state": part.state, "numbers": f"{part.found} of {part.wanted}", **part.verdicts}
+        for part in parts
+    ]
+    print_rows(rows, args.json, title=f"{len(records)} records, preset '{preset.name}'")
+    if not any(part.found for part in parts):
+        print(f"none of the records is of a run of these suites at preset '{preset.name}'", file=sys.stderr)
+    print(f"report: {out / 'index.html'}", file=sys.stderr if args.json else sys.stdout)
+
+
+def chosen_preset(args: Arguments) -> Preset:
+    from scse.experiments.presets import find_preset
+
+    if args.data is None:
+        return find_preset(args.preset, None, args.limit, args.steps)
+    from scse.data import settled_corpus
+
+    return find_preset(args.preset, settled_corpus(args.data), args.limit, args.steps)

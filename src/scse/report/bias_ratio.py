@@ -1,0 +1,84 @@
+"""Forcing-bias energy ratios as bars, a panel per protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from scse.experiments.statistics import summarise
+from scse.experiments.suite import Arm, Column
+from scse.report.evidence import Evidence
+from scse.report.figures import new_figure, style
+from scse.report.panels import plain, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+UNDERLAY = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+
+
+def bias_ratio(evidence: Evidence) -> Figure | None:
+    """Bars at the last step, open markers at t = 0, a dashed line where forcing and update have the same energy."""
+    columns = [c for c in evidence.suite.columns if c.metric == "bias_ratio" and c.depth is not None]
+    if not columns:
+        return None
+    late = max(columns, key=lambda column: column.depth or 0)
+    first = next((column for column in columns if column.depth == 0), None)
+    panels = {
+        group: shown
+        for group, arms in evidence.comparisons().items()
+        if (shown := [arm for arm in arms if evidence.cells[arm.name, late.header].drawable])
+    }
+    if not panels:
+        return None
+    bars = sum(map(len, panels.values()))
+    figure = new_figure(7.2, 1.3 + 0.42 * bars + 0.5 * len(panels))
+    grid = figure.subplots(
+        len(panels), 1, sharex=True, squeeze=False, height_ratios=[len(arms) + 0.6 for arms in panels.values()]
+    )
+    for axes, (group, arms) in zip(grid[:, 0], panels.items(), strict=True):
+        _bias_bars(axes, evidence, arms, late, first)
+        axes.set_title(plain(group), loc="left", fontsize=10, fontweight="bold")
+    drawn = [evidence.cells[arm.name, late.header] for arms in panels.values() for arm in arms]
+    longest = max(max(*cell.values.values(), cell.paper.mean if cell.paper else 0.0) for cell in drawn)
+    grid[-1, 0].set_xlim(0, 1.45 * max(longest, 1.0))  # room for the numbers at the ends
+    grid[-1, 0].set_xlabel("forcing bias: energy of b_t / energy of the update")
+    _bias_legend(grid[0, 0], late, first)
+    return figure
+
+
+def _bias_bars(axes: Axes, evidence: Evidence, arms: Sequence[Arm], late: Column, first: Column | None) -> None:
+    for place, arm in enumerate(arms):
+        cell = evidence.cells[arm.name, late.header]
+        found = summarise(dict(cell.values))
+        colour, _ = style(arm.family)
+        axes.barh(place, found.mean, height=0.6, color=colour, alpha=0.85)
+        if len(found.seeds) > 1:
+            axes.errorbar(found.mean, place, xerr=found.sd, color="0.2", capsize=3, lw=1)
+        text, end = f"{found.mean:.2f}", found.mean + found.sd
+        if cell.paper is not None:
+            axes.plot([cell.paper.mean] * 2, [place - 0.36, place + 0.36], color="black", lw=1.6, zorder=4)
+            text, end = f"{text}  (paper {cell.paper.mean:.2f})", max(end, cell.paper.mean)
+        axes.annotate(text, (end, place), (8, 0), textcoords="offset points", va="center", fontsize=9, bbox=UNDERLAY)
+        start = evidence.cells[arm.name, first.header] if first else None
+        if start and start.drawable:
+            mean = summarise(dict(start.values)).mean
+            axes.plot(mean, place, "o", markersize=8, markerfacecolor="white", markeredgecolor=colour, zorder=5)
+    axes.axvline(1, color="0.3", ls="--", lw=1, zorder=0)
+    axes.set_yticks(range(len(arms)), [plain(arm.label) for arm in arms])
+    axes.invert_yaxis()
+    tidy(axes)
+
+
+def _bias_legend(axes: Axes, late: Column, first: Column | None) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Line2D | Patch] = [Patch(color="0.6", label=f"t = {late.depth}")]
+    if first:
+        marker = {"marker": "o", "ls": "", "markersize": 8, "markerfacecolor": "white", "markeredgecolor": "0.4"}
+        handles.append(Line2D([], [], label="t = 0", **marker))  # type: ignore[arg-type]
+    handles.append(Line2D([], [], color="black", marker="|", ls="", markersize=11, label=f"paper, t = {late.depth}"))
+    handles.append(Line2D([], [], color="0.3", ls="--", lw=1, label="equal energies"))
+    axes.figure.legend(handles=handles, loc="outside upper right", ncols=4, frameon=False, fontsize=9)

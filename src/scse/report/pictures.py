@@ -1,0 +1,73 @@
+"""A figure as PNG bytes and as SVG text that can stand in a page beside others."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PNG_DPI = 150
+_PROLOGUE = '<?xml version="1.0" encoding="utf-8"?>\n'
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A named figure with its caption and a description for those who cannot see it; no figure: nothing to show."""
+
+    name: str
+    caption: str
+    description: str
+    figure: Figure | None
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A picture as it is written; `svg` and `png` are empty where there is nothing to show."""
+
+    name: str
+    caption: str
+    description: str
+    svg: str
+    png: bytes
+
+    @property
+    def svg_file(self) -> str:
+        return _PROLOGUE + self.svg
+
+
+def render(picture: Picture) -> Rendered:
+    about = (picture.name, picture.caption, picture.description)
+    if picture.figure is None:
+        return Rendered(*about, svg="", png=b"")
+    return Rendered(*about, svg=_svg(picture.figure, picture.name, picture.description), png=_png(picture.figure))
+
+
+def _svg(figure: Figure, name: str, description: str) -> str:
+    """SVG without prologue or metadata, letters as paths, and every id made the picture's own.
+
+    Pictures in one page share its ids: a clip path of the one would otherwise cut the other.
+    """
+    import matplotlib
+
+    buffer = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
+    opening = f'<svg role="img" aria-labelledby="{name}-title" '
+    title = f'<title id="{name}-title">{escape(description)}</title>\n'
+    head, _, rest = text.removeprefix("<svg ").partition(">")
+    return "\n".join(line.rstrip() for line in f"{opening}{head}>\n{title}{rest}".splitlines()) + "\n"
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=PNG_DPI)
+    return buffer.getvalue()

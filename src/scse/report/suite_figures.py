@@ -1,0 +1,126 @@
+"""The figures of a suite, by the kinds its declaration names. Each takes the evidence and gives a figure, or none."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from scse.errors import unknown_name
+from scse.experiments.statistics import summarise
+from scse.experiments.suite import Arm, Column
+from scse.report.anchor_start import draw_anchor_start
+from scse.report.bias_ratio import bias_ratio
+from scse.report.costs import exit_depths, pareto
+from scse.report.evidence import Evidence
+from scse.report.figures import Line, draw_depth_response, style
+from scse.report.panels import panelled, plain, shared_legend, tidy
+from scse.report.pictures import Picture
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STROKES = ("-", "--", ":", "-.")
+
+Drawing = Callable[[Evidence], "Figure | None"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    draw: Drawing
+    caption: str
+
+
+def pictures(evidence: Evidence) -> list[Picture]:
+    """The pictures a suite asks for; `figure` may name several kinds."""
+    suite = evidence.suite
+    found = []
+    for name in re.findall(r"[\w-]+", suite.figure):
+        if name not in KINDS:
+            raise unknown_name("kind of figure", name, KINDS)
+        kind = KINDS[name]
+        figure = kind.draw(evidence)
+        description = f"{suite.title}. {kind.caption}"
+        found.append(Picture(f"{identifier(suite.name)}-{name}", kind.caption, description, figure))
+    return found
+
+
+def identifier(name: str) -> str:
+    """A suite's name as it may stand in file names and ids."""
+    return re.sub(r"[^\w-]", "-", name)
+
+
+def depth_response(evidence: Evidence) -> Figure | None:
+    column = next((c for c in evidence.suite.columns if c.task == "perplexity" and c.depth is not None), None)
+    if column is None:
+        return None
+    panels = {
+        group: lines for group, arms in evidence.comparisons().items() if (lines := _lines(evidence, arms, column))
+    }
+    if not panels:
+        return None
+    trained = int(str(evidence.preset.settings(evidence.suite.arms[0]).get("max_loops", 8)))
+    figure, places = panelled(panels, height=4.4)
+    for axes, lines in zip(places, panels.values(), strict=True):
+        draw_depth_response(axes, lines, trained)
+        tidy(axes)
+    shared_legend(figure)
+    return figure
+
+
+def _lines(evidence: Evidence, arms: Sequence[Arm], column: Column) -> list[Line]:
+    lines = []
+    seen: Counter[str] = Counter()
+    for arm in arms:
+        points = {}
+        for depth in evidence.shelf.depths(arm, column):
+            values = evidence.shelf.values(arm, replace(column, depth=depth))
+            if all(map(math.isfinite, values.values())):
+                points[depth] = summarise(values)
+        if not points:
+            continue
+        seeds = min(len(point.seeds) for point in points.values())
+        label = plain(arm.label) + ("" if seeds == len(arm.seeds) else f" ({seeds} of {len(arm.seeds)} seeds)")
+        mean = {depth: point.mean for depth, point in points.items()}
+        sd = {depth: point.sd for depth, point in points.items()}
+        colour, _ = style(arm.family)
+        lines.append(Line(label, arm.family, mean, sd, STROKES[seen[colour] % len(STROKES)]))
+        seen[colour] += 1
+    return lines
+
+
+def anchor_start(evidence: Evidence) -> Figure | None:
+    """The first steering diagnosis of the suite's runs whose panels show motion."""
+    for arm in evidence.suite.arms:
+        for record in evidence.shelf.of_task(arm, "steering"):
+            figure = draw_anchor_start(record.facts.get("panels", {}), arm)
+            if figure is not None:
+                return figure
+    return None
+
+
+KINDS: Mapping[str, Kind] = {
+    "depth-response": Kind(
+        depth_response,
+        "Test perplexity over evaluation depth, one set of weights per run; bands are one standard deviation over "
+        "seeds, stars mark minima, the shaded depths are beyond those trained.",
+    ),
+    "bias-ratio": Kind(
+        bias_ratio,
+        "Forcing-bias energy ratio R_t. Bars: last step; open circles: first step; black ticks: the paper's value. At "
+        "the dashed line the forcing at the anchor has as much energy as the update that was made.",
+    ),
+    "anchor-start": Kind(
+        anchor_start,
+        "Rollouts that start at the anchor: drift along the forcing, and the response to the injection gain.",
+    ),
+    "exit-depths": Kind(
+        exit_depths, "After how many loops examples stop, at thresholds calibrated for a mean budget; seeds together."
+    ),
+    "pareto": Kind(
+        pareto, "Quality against cost. Lines join fixed depths, open markers are adaptive; costs are the FLOP proxy."
+    ),
+}

@@ -1,0 +1,73 @@
+"""A report as files. Each is written whole or not at all, the page last: it never shows what is not yet there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from scse.errors import UserError
+from scse.experiments.records import FILE, Record
+from scse.experiments.suite import Preset, Suite
+from scse.files import replacing
+from scse.report import latex, markdown
+from scse.report.diagrams import diagrams
+from scse.report.page import Chapter, chapters, origin, page
+from scse.report.pictures import Rendered, render
+
+
+def write_report(suites: Sequence[Suite], preset: Preset, records: Sequence[Record], out: Path) -> list[Chapter]:
+    """Write index.html, tables/ and figures/ under `out`; the same records give the same bytes."""
+    parts = chapters(suites, preset, records)
+    drawings = [render(drawing) for drawing in diagrams()]
+    for part in parts:
+        put(out / "tables" / f"{part.name}.md", markdown_file(part).encode())
+        put(out / "tables" / f"{part.name}.tex", latex_file(part).encode())
+    for figure in [*drawings, *(figure for part in parts for figure in part.figures)]:
+        put_figure(out / "figures", figure)
+    put(out / "index.html", page(parts, drawings, preset, origin(records)).encode())
+    return parts
+
+
+def put(path: Path, content: bytes) -> None:
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def put_figure(folder: Path, figure: Rendered) -> None:
+    """Both files of a figure; where there is nothing to show any more, an older picture goes."""
+    png, svg = folder / f"{figure.name}.png", folder / f"{figure.name}.svg"
+    if figure.svg:
+        put(png, figure.png)
+        put(svg, figure.svg_file.encode())
+    else:
+        png.unlink(missing_ok=True)
+        svg.unlink(missing_ok=True)
+
+
+def markdown_file(part: Chapter) -> str:
+    paragraphs = [f"Suite `{part.suite}`: {part.state}, {part.found} of {part.wanted} numbers."]
+    paragraphs += map(markdown.escape, part.remarks)
+    if part.findings:
+        lines = (
+            f"{place}. **{found.verdict}**: {markdown.escape(found.text)} {markdown.escape(found.numbers)}."
+            for place, found in enumerate(part.findings, start=1)
+        )
+        paragraphs.append("\n".join(lines))
+    return markdown.document(part.title, paragraphs, [table for _, table in part.tables])
+
+
+def latex_file(part: Chapter) -> str:
+    return latex.document([(f"tab:{part.name}-{kind}", table) for kind, table in part.tables])
+
+
+def record_files(paths: Sequence[Path]) -> list[Path]:
+    """Record files as given, and those found in folders, each once and in a fixed order."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        if path.is_dir():
+            found |= dict.fromkeys(sorted(path.rglob(FILE)))
+        elif path.exists():
+            found[path] = None
+        else:
+            raise UserError(f"there is nothing at {path}; give record files, or folders that hold {FILE}")
+    return list(found)

@@ -1,0 +1,38 @@
+"""One report of the toy suites, written once for all tests that only look at it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import toys
+
+from scse.experiments.records import Record
+from scse.experiments.suite import Suite
+from scse.report.write import write_report
+
+NOBODY_RAN = replace(
+    toys.ABLATIONS,
+    name="toy-missing",
+    title="A suite that nobody has run",
+    arms=tuple(replace(arm, settings={"lr": 5e-4}) for arm in toys.ABLATIONS.arms),
+)
+
+
+@pytest.fixture(scope="session")
+def shown() -> list[Suite]:
+    return [*toys.SUITES.values(), NOBODY_RAN]
+
+
+@pytest.fixture(scope="session")
+def records() -> list[Record]:
+    """Made once: records carry the time at which they were made."""
+    return toys.every_record()
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory, shown, records) -> Path:
+    out = tmp_path_factory.mktemp("report")
+    write_report(shown, toys.MINI, records, out)
+    return out

@@ -1,0 +1,193 @@
+"""A report as files: the page, the tables beside it, the same bytes from the same records."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import toys
+
+from scse.experiments.presets import find_preset
+from scse.experiments.records import append_records
+from scse.experiments.suites import SUITES
+from scse.report.write import write_report
+
+SCSE = Path(sys.executable).with_name("scse")
+
+
+@pytest.fixture(scope="module")
+def page(report) -> str:
+    return (report / "index.html").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """A folder of runs as a suite leaves it: every seed of the anchor ablation but one."""
+    preset = find_preset("mini", "wikitext-2")
+    suite = SUITES["add-anchor-design"]
+    level = {"scse": 200.0, "scse-embedding": 206.0, "scse-initial": 290.0, "scse-random": 205.0}
+    folder = tmp_path_factory.mktemp("runs")
+    for arm in suite.arms:
+        for seed in arm.seeds:
+            if (arm.name, seed) != ("scse-random", 2):
+                records = [
+                    toys.record(preset, arm, column, seed, {"ppl": level[arm.name] + seed + 0.1 * (column.depth or 0)})
+                    for column in suite.columns
+                ]
+                append_records(folder / arm.name / f"seed{seed}" / "records.jsonl", records)
+    return folder
+
+
+def scse(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [SCSE, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_every_file_is_there_and_nothing_is_left_over(report, shown):
+    found = {str(path.relative_to(report)) for path in report.rglob("*") if path.is_file()}
+    figures = ["update-geometry", "update-circuits", "toy-ablations-depth-response", "toy_bias-bias-ratio"]
+    figures += ["toy-adaptive-exit-depths", "toy-adaptive-pareto", "toy-steering-anchor-start"]
+    expected = {f"figures/{name}.{kind}" for name in figures for kind in ("png", "svg")}
+    expected |= {f"tables/{suite.name}.{kind}" for suite in shown for kind in ("md", "tex")}
+    assert found == expected | {"index.html"}
+    assert all((report / name).read_bytes().startswith(b"\x89PNG") for name in expected if name.endswith("png"))
+
+
+def test_the_same_records_give_the_same_bytes(report, shown, records, tmp_path):
+    write_report(shown, toys.MINI, records, tmp_path)
+    for path in report.rglob("*.*"):
+        assert (tmp_path / path.relative_to(report)).read_bytes() == path.read_bytes(), path.name
+
+
+def test_the_page_needs_nothing_else(page):
+    addresses = set(re.findall(r'(?:src|href|url)\s*[=(]\s*"?([^"\s)>]+)', page))
+    outside = {a for a in addresses if not a.startswith(("#", "tables/", "figures/", "data:"))}
+    assert outside == set()
+    assert "<script" not in page
+    assert "@import" not in page
+
+
+def test_no_two_elements_share_an_id_and_every_reference_has_its_target(page):
+    ids = Counter(re.findall(r'\bid="([^"]+)"', page))
+    assert [name for name, count in ids.items() if count > 1] == []
+    targets = re.findall(r'(?:href="|url\()#([^")]+)', page) + re.findall(r'aria-labelledby="([^"]+)"', page)
+    assert len(targets) > 100
+    assert set(targets) <= set(ids)
+
+
+def test_the_contents_have_a_line_per_suite_with_its_state(page):
+    lines = re.findall(r'<tr><th scope="row"><a href="#([\w-]+)">(.*?)</a>.*?class="state (\w+)"', page, re.DOTALL)
+    assert lines == [
+        ("toy-ablations", "Stabilization &amp; capacity &lt;controls&gt;", "partial"),
+        ("toy_bias", "Forcing bias at the anchor", "complete"),
+        ("toy-adaptive", "Adaptive depth", "complete"),
+        ("toy-steering", "Anchor-started rollouts", "complete"),
+        ("toy-missing", "A suite that nobody has run", "missing"),
+    ]
+
+
+def test_the_page_shows_values_claims_and_gaps(page):
+    flat = re.sub(r"\s+", " ", page)
+    assert '<td class="n paper"><strong>355.2 ± 2.4</strong></td>' in flat
+    assert "Unshared &lt;4&gt; &amp; 100 %_ref <small>reference</small>" in flat
+    assert 'Tuned adapter, s=0.35 <small class="gap">seed 2 missing</small>' in flat
+    assert re.search(r'<td class="n partial ours">206\.\d ± \d\.\d \(2 of 3\)</td>', flat)
+    assert '<span class="verdict">contradicted</span> The looped baseline is below the tuned adapter at T=8.' in flat
+    assert "not all seeds yet" in flat
+    assert "absolute numbers are not comparable" in flat
+    assert "<code>scse suite run toy-missing --preset mini --data wikitext-2</code>" in flat
+    assert flat.count("<caption>") == flat.count("<table")
+
+
+def test_at_the_papers_size_there_are_no_ratios_and_no_caution(tmp_path):
+    records = toys.records_of(toys.ABLATIONS, toys.perplexity, toys.PAPER)
+    (part,) = write_report([toys.ABLATIONS], toys.PAPER, records, tmp_path)
+    assert [kind for kind, _ in part.tables] == ["results", "differences"]
+    assert "not comparable" not in (tmp_path / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_picture_without_records_is_missing_and_an_old_one_goes(tmp_path):
+    write_report([toys.STEERING], toys.MINI, toys.every_record(), tmp_path)
+    assert (tmp_path / "figures" / "toy-steering-anchor-start.png").exists()
+    about = (toys.MINI, toys.LOOPED, toys.STEERING.columns[0])
+    still = toys.panels()
+    still["drift"]["paths"] = [[(0.0, 0.0)] * 9] * 3
+    bare = [toys.record(*about, 0, {"cosine": 0.9}), toys.record(*about, 1, {"cosine": 0.9}, panels=still)]
+    write_report([toys.STEERING], toys.MINI, bare, tmp_path)
+    assert not list((tmp_path / "figures").glob("toy-steering*"))
+    assert "Figure missing" in (tmp_path / "index.html").read_text(encoding="utf-8")
+
+
+def test_numbers_that_are_not_finite_are_shown_and_not_drawn(tmp_path):
+    def numbers(arm, column, seed):
+        return float("inf") if arm.name == "looped" else toys.perplexity(arm, column, seed)
+
+    (part,) = write_report([toys.ABLATIONS], toys.MINI, toys.records_of(toys.ABLATIONS, numbers), tmp_path)
+    assert "∞" in (tmp_path / "tables" / "toy-ablations.md").read_text(encoding="utf-8")
+    assert part.figures[0].svg
+    assert part.findings[1].verdict == "can't tell yet"
+
+
+def test_the_command_reads_folders_and_writes_the_report(runs, tmp_path):
+    out = tmp_path / "out"
+    result = scse(
+        "report", runs, "--data", "wikitext-2", "--suites", "add-anchor-design,ablations", "--out", out, "--json"
+    )
+    assert result.returncode == 0, result.stderr
+    anchors, ablations = json.loads(result.stdout)
+    assert anchors == {
+        "suite": "add-anchor-design",
+        "state": "partial",
+        "numbers": "39 of 42",
+        "supported": 2,
+        "contradicted": 1,
+        "can't tell yet": 0,
+    }
+    assert ablations["numbers"] == "9 of 72", "SCSE's runs serve both suites under the mini preset"
+    assert "| Learned h\\*=e+a\\_ω(e) |" in (out / "tables" / "add-anchor-design.md").read_text(encoding="utf-8")
+    assert str(out / "index.html") in result.stderr
+
+
+def test_the_command_never_loads_torch(runs, tmp_path):
+    arguments = ["report", str(runs), "--data", "wikitext-2", "--suites", "add-anchor-design", "--out", str(tmp_path)]
+    probe = f"import sys, scse.cli; code = scse.cli.main({arguments!r}); sys.exit(code or 'torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_all_suites_of_the_paper_can_be_reported_on(runs, tmp_path):
+    rows = json.loads(scse("report", runs, "--data", "wikitext-2", "--out", tmp_path, "--json").stdout)
+    assert [row["suite"] for row in rows] == list(SUITES)
+    assert {row["state"] for row in rows} == {"partial", "missing"}
+
+
+def test_records_of_other_runs_are_not_taken_for_the_suites(runs, tmp_path):
+    result = scse("report", runs, "--preset", "paper", "--suites", "ablations", "--out", tmp_path)
+    assert result.returncode == 0
+    assert "none of the records is of a run of these suites at preset 'paper'" in result.stderr
+
+
+def mistake(*arguments: object) -> str:
+    result = scse("report", *arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def test_mistakes_are_one_line(runs, tmp_path):
+    out = ("--out", tmp_path / "out")
+    assert "there is nothing at" in mistake(tmp_path / "nowhere", *out)
+    assert "there are no records in" in mistake(tmp_path, *out)
+    assert "did you mean 'ablations'?" in mistake(runs, "--suites", "ablation", *out)
+    assert "did you mean 'mini'?" in mistake(runs, "--preset", "mimi", *out)
+    assert "--limit must be at least 1" in mistake(runs, "--limit", "0", *out)
+    damaged = tmp_path / "records.jsonl"
+    damaged.write_text('{"identity": {}}\n')
+    assert f"{damaged}:1 is damaged" in mistake(damaged, *out)
+    assert not (tmp_path / "out").exists()
