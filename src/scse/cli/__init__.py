@@ -18,6 +18,7 @@ COMMANDS = {
     "train": "train a model; the same command again continues it",
     "eval": "perplexity of a run at fixed depths, all from one unroll",
     "diagnose": "forcing bias, energies and gain around the anchor, step by step",
+    "theory": "what the forcing bias did to a trajectory and its loss: the counterfactual decomposition",
     "lambada": "last-word completion: perplexity and accuracy of the answers",
     "adaptive": "calibrated early exit: mean loop budgets, offline accounting and real savings",
     "pareto": "quality against FLOPs, time and cache memory",

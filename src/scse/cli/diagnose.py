@@ -106,10 +106,24 @@ def show_steering(args: Arguments, opened: Run, corpus: Corpus) -> None:
         print_json({"inputs": rows, "summary": numbers, "has_source": found.has_source, "figure": args.steering})
         return
     print_rows([for_people(row) for row in rows], as_json=False, title=f"{args.run} from its anchor, T = {args.steps}")
-    print("; ".join(f"{name} {value:.4g}" for name, value in numbers.items()))
+    print(steering_sentence(numbers))
     if not found.has_source:
         print("no source channel: the input is not injected into the loop, so there is no gain to turn")
     print(f"figure: {args.steering}")
+
+
+def steering_sentence(numbers: Mapping[str, float]) -> str:
+    """The summary in one line; what does not exist is not mentioned."""
+    if "cosine_lowest" not in numbers:
+        return "nothing moves: the anchor is a fixed point"
+    text = f"cosines to the forcing ray {numbers['cosine_lowest']:.2f} … {numbers['cosine_highest']:.2f}"
+    if "share_rms" not in numbers:
+        return text
+    shares = f"{numbers['share_lowest']:.0%} … {numbers['share_highest']:.0%}"
+    return (
+        f"{text}; the injection's displacement is {shares} of the anchor push "
+        f"(root mean square {numbers['share_rms']:.0%}), {numbers['angle_mean']:.0f}° from the drift on average"
+    )
 
 
 def for_people(row: Mapping[str, Any]) -> dict[str, Any]:

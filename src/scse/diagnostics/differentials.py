@@ -19,6 +19,7 @@ Map = Callable[[Tensor], Tensor]
 
 DIRECTIONS_AT_ONCE = 16  # bounds the memory of a push; more are not faster
 SMALLEST = 1e-30
+ROUNDING = 100
 
 
 @contextmanager
@@ -54,7 +55,12 @@ def norms(x: Tensor) -> Tensor:
 
 def unit(x: Tensor) -> Tensor:
     """Each example divided by its norm; zero stays zero."""
-    return x / norms(x).clamp_min(SMALLEST).view(-1, *[1] * (x.dim() - 1))
+    return x / _like(norms(x).clamp_min(SMALLEST), x)
+
+
+def _like(values: Tensor, x: Tensor) -> Tensor:
+    """One value per example [B], shaped to be multiplied with examples."""
+    return values.view(-1, *[1] * (x.dim() - 1))
 
 
 @dataclass(frozen=True)
@@ -81,16 +87,20 @@ def largest_gain(apply: Map, transposed: Map, start: Tensor, iterations: int) ->
     small = torch.zeros(rows, iterations, iterations, dtype=torch.float64)
     for k in range(iterations):
         image = transposed(apply(basis[k]))
+        rounding = ROUNDING * torch.finfo(start.dtype).eps * norms(image).double()
         small[:, k, k] = _dot(image, basis[k])
         for q in (*basis, *basis):  # twice, so that rounding does not bring old directions back
-            image = image - q * _dot(image, q).to(q).view(-1, *[1] * (q.dim() - 1))
+            image = image - q * _like(_dot(image, q).to(q), q)
         rest = norms(image).double()
+        # Nothing new is left: the noise that remains must not be taken for a direction.
+        image = torch.where(_like(rest <= rounding, image), 0.0, image)
+        rest = torch.where(rest <= rounding, 0.0, rest)
         if k + 1 < iterations:
             small[:, k, k + 1] = small[:, k + 1, k] = rest
             basis.append(unit(image))
     squares, vectors = torch.linalg.eigh(small)
     best, weights = squares[:, -1].clamp_min(SMALLEST), vectors[:, :, -1]
-    found = sum((q * w.to(q).view(-1, *[1] * (q.dim() - 1)) for q, w in zip(basis, weights.T, strict=True)), start * 0)
+    found = sum((q * _like(w.to(q), q) for q, w in zip(basis, weights.T, strict=True)), torch.zeros_like(start))
     return LargestGain(best.sqrt(), rest * weights[:, -1].abs() / best, found)
 
 
