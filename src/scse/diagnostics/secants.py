@@ -138,9 +138,8 @@ def secant_maps(step: StepMap, paths: PairedPaths, meter: Meter, target: float =
 def _secant_maps(step: StepMap, paths: PairedPaths, tolerance: float, meter: Meter) -> SecantMaps:
     response, maps, errors = paths.response, [], []
     total = torch.zeros_like(response[0])
-    position = 0
+    position = 0  # the two trajectories part, so orders rise along the interval and never need to fall
     for k, t in enumerate(paths.steps):
-        position = max(position - 1, 0)  # neighbours need similar orders
         while True:
             current = Secant(partial(step, t), paths.subtracted[k], response[k], ORDERS[position])
             carried, image = current.push(torch.stack([total, response[k]]))
