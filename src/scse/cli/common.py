@@ -53,11 +53,16 @@ def add_data_folders(parser: argparse.ArgumentParser) -> None:
 
 def add_evaluation(parser: argparse.ArgumentParser, unit: str = "windows", data: str | None = None) -> None:
     """What every evaluation on text can be told."""
+    parser.add_argument("--batch", type=int, default=32, metavar="N", help=f"{unit} at a time (default 32)")
+    parser.add_argument("--limit", type=int, metavar="N", help=f"only the first N {unit}")
+    add_text(parser, data)
+
+
+def add_text(parser: argparse.ArgumentParser, data: str | None = None) -> None:
+    """Which text to look at, and how to answer."""
     default = data or "the run's own"
     parser.add_argument("--data", default=data, metavar="D", help=f"a corpus by name or path (default: {default})")
     parser.add_argument("--split", default="test", metavar="S", help="default test")
-    parser.add_argument("--batch", type=int, default=32, metavar="N", help=f"{unit} at a time (default 32)")
-    parser.add_argument("--limit", type=int, metavar="N", help=f"only the first N {unit}")
     parser.add_argument("--tag", default="", metavar="TEXT", help="a label kept in the record")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_data_folders(parser)
@@ -100,6 +105,12 @@ def require_positive(args: Arguments, *names: str) -> None:
         value = getattr(args, name)
         if value is not None and value < 1:
             raise UserError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+
+
+def require_picture(option: str, path: str | None) -> None:
+    """A picture that is asked for must have a name we can draw to."""
+    if path is not None and not path.endswith((".png", ".svg")):
+        raise UserError(f"{option} must end in .png or .svg, got '{path}'")
 
 
 def print_json(data: object) -> None:

@@ -1,14 +1,34 @@
 """What the recurrence does at its anchor, step by step, on ordinary trajectories of a run.
 
 'bias_ratio' is R_t, the energy of the forcing bias T_t(0; e) over that of the realised update; 'raw' is before the
-mask. 'anchor_energy' is the mean square of the deviation. 'gain' is the random-direction gain at the steps of --gain.
+mask. 'anchor_energy' is the mean square of the deviation. At the steps of --gain: 'gain' is the random-direction gain,
+'expansion' the most that any direction grows, by power iteration ('expansion_residual' says how far that converged),
+'stability' whether the map contracts, is neutral or expands there. docs/diagnostics.md explains every number.
+
+With --steering, instead: rollouts that start at the anchor, the forcing rays t·b(e), and what turning the injection
+gain does to them, as a two-panel figure and the numbers under it.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from scse.cli.common import Arguments, add_evaluation, print_rows, require_positive, text_of
+from scse.cli.common import (
+    Arguments,
+    add_evaluation,
+    print_json,
+    print_rows,
+    require_picture,
+    require_positive,
+    text_of,
+)
+
+if TYPE_CHECKING:
+    from scse.evaluation.runs import Run
+
+ONLY_IN_JSON = ("bias_energy", "largest_anchor_energy", "expansion_residual")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,24 +36,64 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=48, metavar="T", help="steps to diagnose (default 48)")
     parser.add_argument("--gain", default="first,last", metavar="T,T", help="steps of the gain (default first,last)")
     parser.add_argument("--batches", type=int, default=2, metavar="N", help="batches to average over (default 2)")
+    parser.add_argument("--steering", metavar="PICTURE", help="anchor-started rollouts instead (.png or .svg)")
+    parser.add_argument("--inputs", type=int, default=6, metavar="N", help="windows of --steering (default 6)")
     add_evaluation(parser)
 
 
 def run(args: Arguments) -> None:
     from scse.evaluation.runs import open_run
-    from scse.experiments.tasks import diagnosis, keep
     from scse.machine import keep_freed_memory
 
-    require_positive(args, "steps", "batches", "batch")
+    require_positive(args, "steps", "batches", "batch", "inputs")
+    require_picture("--steering", args.steering)
     gains = gain_steps(args.gain, args.steps)
     keep_freed_memory()
     opened = open_run(args.run)
+    if args.steering:
+        show_steering(args, opened)
+    else:
+        show_steps(args, opened, gains)
+
+
+def show_steps(args: Arguments, opened: Run, gains: list[int]) -> None:
+    from scse.errors import RunFailure
+    from scse.experiments.tasks import diagnosis, keep
+
     found = keep(opened, diagnosis(opened, text_of(args), args.steps, args.batches, gains))
-    rows = found.rows
-    if not args.json:
-        chosen = {0, 1, 2, 4, 8, 16, 24, 32, args.steps - 1}
-        rows = [{k: "" if v is None else v for k, v in row.items()} for row in rows if row["step"] in chosen]
-    print_rows(rows, args.json, title=found.title)
+    if args.json:
+        print_rows(found.rows, as_json=True)
+    else:
+        chosen = {0, 1, 2, 4, 8, 16, 24, 32, args.steps - 1, *gains}
+        shown = [for_people(row) for row in found.rows if row["step"] in chosen]
+        print_rows(shown, as_json=False, title=found.title)
+        print("\n".join(found.notes))
+    if found.faults:
+        raise RunFailure("; ".join(found.faults))
+
+
+def show_steering(args: Arguments, opened: Run) -> None:
+    from pathlib import Path
+
+    from scse.experiments.tasks import keep, steering
+    from scse.report.anchor_start import draw_anchor_start
+    from scse.report.figures import save_figure
+
+    found = keep(opened, steering(opened, text_of(args), args.steps, args.inputs))
+    (record,) = found.records
+    panels = record.facts["panels"]
+    save_figure(draw_anchor_start(panels), Path(args.steering))
+    if args.json:
+        about = {"has_source": panels["has_source"], "figure": args.steering}
+        print_json({"inputs": found.rows, "summary": record.metrics, **about})
+        return
+    print_rows([for_people(row) for row in found.rows], as_json=False, title=found.title)
+    print("\n".join([*found.notes, f"figure: {args.steering}"]))
+
+
+def for_people(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a table: without what only programs read, and empty where there is no number."""
+    return {name: "" if value is None else value for name, value in row.items() if name not in ONLY_IN_JSON}
 
 
 def gain_steps(text: str, steps: int) -> list[int]:

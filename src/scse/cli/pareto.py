@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive
+from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_picture, require_positive
 
 if TYPE_CHECKING:
     from scse.data import TokenSplit
@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.errors import UserError
     from scse.evaluation.pareto import ParetoEvaluation, frontier
     from scse.evaluation.runs import open_run
     from scse.experiments.records import FILE, append_records
@@ -40,8 +39,7 @@ def run(args: Arguments) -> None:
     from scse.report.figures import pareto_figure
 
     require_positive(args, "ceiling", "batch", "limit")
-    if args.out and Path(args.out).suffix not in (".png", ".svg"):
-        raise UserError(f"--out must end in .png or .svg, got '{args.out}'")
+    require_picture("--out", args.out)
     keep_freed_memory()
     points = []
     for folder in args.runs:

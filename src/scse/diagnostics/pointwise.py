@@ -6,7 +6,6 @@ Nothing here knows a family: all of it is written against `deviation_map`. Shape
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,15 +14,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scse.errors import RunFailure
+from scse.diagnostics.differentials import (
+    LargestGain,
+    check_finite,
+    differentiable,
+    largest_gain,
+    norms,
+    pull,
+    push,
+    unit,
+)
 from scse.evaluation.perplexity import windows
-from scse.model import LoopedLM
+from scse.model import LoopedLM, State
 from scse.progress import Meter
 from scse.recurrence import Frame, Recurrence, deviation_map
 
 RATIO_FLOOR = 1e-12
 FINITE_DIFFERENCE = 1e-3
 DIRECTIONS = 4
+EXPANSION_WINDOWS = 4  # of each batch: a power iteration costs as much as dozens of steps
+EXPANSION_ITERATIONS = 24
+WORST_OF_BATCHES = ("largest_anchor_energy", "expansion_residual")
 
 
 @dataclass(frozen=True)
@@ -40,7 +51,9 @@ class StepDiagnosis:
     """One step, averaged over batches.
 
     `bias_ratio` is R_t = mean(b_t²) / max(mean((Δ_{t+1} − Δ_t)²), 1e-12) of the map as it is used, `raw_bias_ratio` the
-    same before the mask; `anchor_energy` is mean(Δ_t²); `gain` is None at steps where it was not asked for.
+    same before the mask; `anchor_energy` is E_{Δ,t} = mean(Δ_t²), `largest_anchor_energy` that of the window where it
+    is largest. `gain` and the largest local `expansion` are None at steps where they were not asked for;
+    `expansion_residual` says how far its iteration has converged, in the window where it has least.
     """
 
     step: int
@@ -49,7 +62,10 @@ class StepDiagnosis:
     bias_energy: float
     update_energy: float
     anchor_energy: float
-    gain: float | None
+    largest_anchor_energy: float
+    gain: float | None = None
+    expansion: float | None = None
+    expansion_residual: float | None = None
 
 
 def decompose(recurrence: Recurrence, t: int, deviation: Tensor, frame: Frame, masked: bool = True) -> Decomposition:
@@ -71,33 +87,78 @@ def diagnose(
 ) -> list[StepDiagnosis]:
     """Diagnose steps 0 … steps − 1 of ordinary trajectories; ratios are formed per batch and then averaged."""
     wide = copy.deepcopy(model).double()
-    rows: list[np.ndarray] = []
+    batches_of_steps: list[list[dict[str, float]]] = []
     for number, (inputs, _) in enumerate(windows(tokens, model.config.shape.context, batch, batch * batches)):
         states = model.unroll(inputs)
-        values = np.full((steps, 6), math.nan)
+        measured: list[dict[str, float]] = []
+        bias = (0.0, 0.0)
         for t, (state, following) in enumerate(pairwise(next(states) for _ in range(steps + 1))):
             moved = following.deviation - state.deviation
-            _check_finite(moved, t)
-            values[t, :5] = _energies(model.recurrence, t, state.frame, state.deviation, moved)
+            check_finite(moved, t, "--steps")
+            if t == 0 or model.recurrence.step_dependent:
+                bias = _bias_energies(model.recurrence, t, state.frame)
+            measured.append(_energies(bias, state.deviation, moved))
             if t in gain_steps:
                 generator = torch.Generator().manual_seed(1000 * number + t)
-                values[t, 5] = random_direction_gain(wide, inputs, t, state.deviation, generator)
+                measured[t]["gain"] = random_direction_gain(wide, inputs, t, state.deviation, generator)
+                measured[t] |= _expansion(state, generator)
             meter.advance(1)
-        rows.append(values)
-    return [_averaged(t, values) for t, values in enumerate(np.mean(rows, axis=0).tolist())]
+        batches_of_steps.append(measured)
+    return [_over_batches(t, same_step) for t, same_step in enumerate(zip(*batches_of_steps, strict=True))]
 
 
-def _averaged(step: int, values: list[float]) -> StepDiagnosis:
-    bias_ratio, raw_bias_ratio, bias, update, anchor, gain = values
-    return StepDiagnosis(step, bias_ratio, raw_bias_ratio, bias, update, anchor, None if math.isnan(gain) else gain)
+def _over_batches(step: int, measured: Sequence[dict[str, float]]) -> StepDiagnosis:
+    summary = {}
+    for name in measured[0]:
+        values = [batch[name] for batch in measured]
+        summary[name] = max(values) if name in WORST_OF_BATCHES else float(np.mean(values))
+    return StepDiagnosis(step, **summary)
 
 
-def _energies(recurrence: Recurrence, t: int, frame: Frame, deviation: Tensor, moved: Tensor) -> list[float]:
-    zero = torch.zeros_like(deviation)
-    bias, raw = (_energy(deviation_map(recurrence, t, zero, frame, masked)) for masked in (True, False))
+def _bias_energies(recurrence: Recurrence, t: int, frame: Frame) -> tuple[float, float]:
+    """mean(b_t²) of the map as it is used, and of the raw map."""
+    zero = torch.zeros_like(frame.embedding)
+    used, raw = (deviation_map(recurrence, t, zero, frame, masked) for masked in (True, False))
+    check_finite(raw, t, "--steps")
+    return _energy(used), _energy(raw)
+
+
+def _energies(biases: tuple[float, float], deviation: Tensor, moved: Tensor) -> dict[str, float]:
+    bias, raw = biases
     update = _energy(moved)
     floor = max(update, RATIO_FLOOR)
-    return [bias / floor, raw / floor, bias, update, _energy(deviation)]
+    return {
+        "bias_ratio": bias / floor,
+        "raw_bias_ratio": raw / floor,
+        "bias_energy": bias,
+        "update_energy": update,
+        "anchor_energy": _energy(deviation),
+        "largest_anchor_energy": float(deviation.double().pow(2).mean(dim=(1, 2)).max()),
+    }
+
+
+def _expansion(state: State, generator: torch.Generator) -> dict[str, float]:
+    few = torch.arange(min(len(state.z), EXPANSION_WINDOWS))
+    found = local_expansion(state.recurrence, state.t, state.deviation[few], state.frame.rows(few), generator)
+    return {"expansion": float(found.value.mean()), "expansion_residual": float(found.residual.max())}
+
+
+def local_expansion(
+    recurrence: Recurrence, t: int, deviation: Tensor, frame: Frame, generator: torch.Generator
+) -> LargestGain:
+    """σ_max(J T_t(Δ)) of each example, the most that one step stretches any direction, by power iteration on JᵀJ."""
+
+    def step(at: Tensor) -> Tensor:
+        return deviation_map(recurrence, t, at, frame)
+
+    start = torch.randn(deviation.shape, generator=generator, dtype=deviation.dtype)
+    with differentiable():
+        return largest_gain(
+            lambda v: push(step, deviation, v[None])[0],
+            lambda v: pull(step, deviation, v),
+            start,
+            EXPANSION_ITERATIONS,
+        )
 
 
 @torch.no_grad()
@@ -114,22 +175,11 @@ def random_direction_gain(
     gains = []
     for _ in range(DIRECTIONS):
         v = torch.randn(at.shape, generator=generator, dtype=torch.float64)
-        v /= _norms(v)[:, None, None]
-        moved = deviation_map(wide.recurrence, t, at + FINITE_DIFFERENCE * v, frame)
-        gains.append(_norms(moved - base) / FINITE_DIFFERENCE)
+        moved = deviation_map(wide.recurrence, t, at + FINITE_DIFFERENCE * unit(v), frame)
+        gains.append(norms(moved - base) / FINITE_DIFFERENCE)
     return float(torch.stack(gains).mean())
-
-
-def _norms(x: Tensor) -> Tensor:
-    """The Frobenius norm of each example [B]."""
-    return x.pow(2).sum(dim=(1, 2)).sqrt()
 
 
 def _energy(x: Tensor) -> float:
     """N⁻¹‖x‖_F² in float64."""
     return float(x.double().pow(2).mean())
-
-
-def _check_finite(moved: Tensor, t: int) -> None:
-    if not bool(torch.isfinite(moved).all()):
-        raise RunFailure(f"the state is no longer finite after step {t}; diagnose fewer steps with --steps {max(t, 1)}")

@@ -65,8 +65,12 @@ def identity(
     tag: str = "",
     task: str = "perplexity",
     adaptive: Mapping[str, Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What an evaluation is of. `limit` is the number of windows, if not the whole split."""
+    """What an evaluation is of. `limit` is the number of windows, if not the whole split.
+
+    `settings` are what else a task was told; a task without any has no such key.
+    """
     protocol = {name: value for name, value in config.to_dict().items() if name not in ("model", "seed")}
     # A data order that follows the seed is one protocol for all seeds; one that is held fixed is another.
     protocol["data_seed"] = "seed" if config.data_seed == config.seed else config.data_seed
@@ -82,6 +86,7 @@ def identity(
         "tag": tag,
         "task": task,
         "adaptive": dict(adaptive) if adaptive else None,
+        **({"settings": dict(settings)} if settings else {}),
     }
 
 

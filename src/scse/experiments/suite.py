@@ -24,6 +24,7 @@ EXPANDED_SEEDS = (0, 1, 2, 3, 4)
 # How the diagnostics, the profile and the adaptive evaluation of every suite are made; part of their identities.
 DIAGNOSED_BATCHES, DIAGNOSED_BATCH = 2, 32
 PROFILED_SEQUENCES = 16
+STEERED_INPUTS = 6
 CEILING = 48
 
 Settings = Mapping[str, object]
@@ -235,8 +236,12 @@ def _profiled(preset: Preset, arm: Arm, column: Column) -> dict[str, Any]:
     return {"dataset": f"random {PROFILED_SEQUENCES} × {length}", "split": "", "limit": None}
 
 
+def _steered(preset: Preset, arm: Arm, column: Column) -> dict[str, Any]:
+    return {"limit": STEERED_INPUTS}
+
+
 # What the records of a task have that those of "perplexity" do not.
-_PARTICULARS = {"adaptive": _adaptive, "diagnose": _diagnosed, "profile": _profiled}
+_PARTICULARS = {"adaptive": _adaptive, "diagnose": _diagnosed, "profile": _profiled, "steering": _steered}
 
 
 def _short(corpus: str) -> str:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 from scse.data import Corpus, DataConfig, TokenSplit, corpus_documents
 from scse.diagnostics import diagnose
+from scse.diagnostics.stability import broken_claims, judge, with_verdicts
+from scse.diagnostics.steering import GAINS, panels, per_input, sentence, steer, summary
 from scse.evaluation import perplexity_over_depths
 from scse.evaluation.budgets import AdaptiveEvaluation, AdaptiveSettings
 from scse.evaluation.completion import complete, last_word_completions
 from scse.evaluation.profile import profile
 from scse.evaluation.runs import Run
 from scse.experiments.records import FILE, Record, append_records, identity, new_record
-from scse.experiments.suite import CEILING, PROFILED_SEQUENCES, Column, diagnosed_batches
+from scse.experiments.suite import CEILING, PROFILED_SEQUENCES, STEERED_INPUTS, Column, diagnosed_batches
 from scse.progress import progress
 
 Rows = list[dict[str, Any]]
@@ -43,11 +45,16 @@ class Text:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What an evaluation found: rows for people, the records of them, and what they are of."""
+    """What an evaluation found: rows for people, the records of them, and what they are of.
+
+    `notes` are sentences to print below the rows, `faults` what must not be: a claim of the model that is broken.
+    """
 
     rows: Rows
     records: list[Record]
     title: str
+    notes: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
 
 
 def keep(run: Run, found: Evaluated) -> Evaluated:
@@ -115,12 +122,28 @@ def diagnosis(run: Run, text: Text, steps: int, batches: int, gains: Sequence[in
     with progress("diagnosing", steps * batches, "steps", enabled=text.show) as meter:
         found = diagnose(run.model, split.tokens, steps, text.batch, batches, gains, meter)
     where = _where(corpus.name, split.name, replace(text, limit=text.batch * batches))
-    rows = [asdict(row) for row in found]
+    trained = run.config.max_loops
+    rows = with_verdicts(found, trained)
     records = []
     for row in rows:
-        numbers = {name: value for name, value in _without(row, "step").items() if value is not None}
+        numbers = {name: value for name, value in row.items() if isinstance(value, float)}
         records.append(_record(run, numbers, split.digest, depth=row["step"], task="diagnose", **where))
-    return Evaluated(rows, records, _title(run, where))
+    faults = broken_claims(run.model.recurrence, found)
+    return Evaluated(rows, records, _title(run, where), [str(judge(found, trained))], faults)
+
+
+def steering(run: Run, text: Text, steps: int, inputs: int) -> Evaluated:
+    """Rollouts started at the anchor, and what turning the injection gain does to them."""
+    corpus, split = _open(run, text)
+    with progress("steering", len(GAINS) * (steps + 1), "steps", enabled=text.show) as meter:
+        found = steer(run.model, split.tokens, inputs, steps, run.config.max_loops, meter)
+    where = _where(corpus.name, split.name, replace(text, limit=inputs))
+    facts = {"panels": panels(found)}
+    record = _record(run, summary(found), split.digest, facts, depth=steps, task="steering", **where)
+    notes = [sentence(found)]
+    if not found.has_source:
+        notes.append("no source channel: the input is not injected into the loop, so there is no gain to turn")
+    return Evaluated(per_input(found), [record], f"{run.folder} from its anchor, T = {steps}", notes)
 
 
 def profiled(
@@ -158,6 +181,10 @@ def _diagnose_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evalua
     return diagnosis(run, replace(text, batch=batch), steps[-1] + 1, batches, [0, *steps])
 
 
+def _steering_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evaluated:
+    return steering(run, text, max(_depths(columns)), STEERED_INPUTS)
+
+
 def _profile_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evaluated:
     return profiled(run, _depths(columns), PROFILED_SEQUENCES)
 
@@ -170,6 +197,7 @@ TASKS: Mapping[str, SuiteTask] = {
     "completion": _completion_columns,
     "diagnose": _diagnose_columns,
     "profile": _profile_columns,
+    "steering": _steering_columns,
 }
 
 

@@ -98,7 +98,8 @@ def evaluate_member(job: Job) -> None:
             text = Text(corpus, split, member.preset.limit, show=not job.quiet)
             text = replace(text, data_dir=job.data_dir, cache_dir=job.cache_dir)
             try:
-                keep(run, TASKS[task](run, text, [*columns, *(_on_the_way(columns) if job.all_depths else ())]))
+                wanted = [*columns, *(_on_the_way(columns) if job.all_depths else ())]
+                wrong += keep(run, TASKS[task](run, text, wanted)).faults
             except (UserError, RunFailure) as error:
                 wrong.append(f"{task} on {corpus}: {error}")
     if wrong:

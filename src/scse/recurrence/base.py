@@ -115,5 +115,7 @@ class Coordinates(Unit, ABC):
 def anchor_of(anchor: Tensor | None) -> Tensor:
     """The anchor, or the error that says this family has none."""
     if anchor is None:
-        raise UserError("this family has no anchor, so deviations from it do not exist (unshared layers)")
+        raise UserError(
+            "this family has no anchor, so deviations from it do not exist (unshared layers); choose a looped family"
+        )
     return anchor

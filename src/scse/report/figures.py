@@ -136,6 +136,13 @@ def new_figure(width: float, height: float = 4.2) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def say(axes: Axes, text: str) -> None:
+    """A panel that has nothing to draw says why."""
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, fontsize=11, color="#009E73")
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure; the same numbers give the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)

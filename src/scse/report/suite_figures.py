@@ -93,12 +93,10 @@ def _lines(evidence: Evidence, arms: Sequence[Arm], column: Column) -> list[Line
 
 
 def anchor_start(evidence: Evidence) -> Figure | None:
-    """The first steering diagnosis of the suite's runs whose panels show motion."""
+    """The first steering diagnosis of the suite's runs."""
     for arm in evidence.suite.arms:
         for record in evidence.shelf.of_task(arm, "steering"):
-            figure = draw_anchor_start(record.facts.get("panels", {}), arm)
-            if figure is not None:
-                return figure
+            return draw_anchor_start(record.facts["panels"])
     return None
 
 
