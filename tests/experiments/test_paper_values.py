@@ -100,6 +100,16 @@ def test_the_bias_ratios_are_those_of_the_table():
     assert "using the values in Table~\\ref{tab:bias_decomp}" in paper.text()
 
 
+def test_the_steering_numbers_are_in_the_text():
+    printed = [value.mean for value in SUITES["zdfb-empirical"].paper.values()]
+    for sentence in (
+        f"trajectory--ray cosines between ${printed[0]:.2f}$ and ${printed[1]:.2f}$",
+        rf"span ${printed[2]:.0f}\%$ to ${printed[3]:.0f}\%$ of the full sequence-mean anchor push",
+        rf"about ${printed[4]:.0f}\%$ of the anchor push",
+    ):
+        assert sentence in paper.text()
+
+
 def test_the_leak_table_lies_on_its_side():
     suite, table = SUITES["secondary_condleak"], paper.parse("secondary_condleak")
     printed = {}

@@ -57,7 +57,8 @@ class Column:
     """One number: a metric of a task at a depth (or a mean budget), printed in units of `unit`.
 
     `data` names another corpus than the run's own, `split` the part of it. `lower` says which direction is better;
-    None: neither. The depth of the task "diagnose" is the step t, counted from 0.
+    None: neither. `only` names the families that have such a number; empty: all. The depth of the task "diagnose" is
+    the step t, counted from 0.
     """
 
     header: str
@@ -69,6 +70,7 @@ class Column:
     unit: float = 1.0
     digits: int = 1
     lower: bool | None = True
+    only: tuple[str, ...] = ()
     split: str = "test"
 
 
@@ -156,6 +158,8 @@ class Preset:
 
     def corpus(self, arm: Arm, column: Column) -> str | None:
         """The corpus an arm's column is evaluated on, None where this preset has none for it."""
+        if column.only and arm.family not in column.only:
+            return None
         if column.data is None:
             return self._own(arm)
         return column.data if self.elsewhere is None else self.elsewhere.get(column.data)

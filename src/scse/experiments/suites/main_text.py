@@ -8,6 +8,18 @@ from scse.experiments.suites.tables import headers, loops, named, table
 FIRST_BIAS = Column("R_0", "diagnose", "bias_ratio", depth=0, digits=3, lower=None)
 LATE_BIAS = Column("R_47", "diagnose", "bias_ratio", depth=47, digits=3, lower=None)
 LATE_ENERGY = Column("E_47", "diagnose", "anchor_energy", depth=47, digits=1, lower=None)
+PUSH = Column("push", "steering", "push", depth=48, digits=2, lower=None)
+# A trajectory that never leaves the anchor has no direction, so only the additive model has these.
+STEERED = [
+    Column(header, "steering", metric, depth=48, unit=unit, digits=digits, lower=None, only=("looped",))
+    for header, metric, unit, digits in (
+        ("cosine, lowest", "cosine_lowest", 1.0, 2),
+        ("cosine, highest", "cosine_highest", 1.0, 2),
+        ("share %, lowest", "share_lowest", 100.0, 0),
+        ("share %, highest", "share_highest", 100.0, 0),
+        ("share %, rms", "share_rms", 100.0, 0),
+    )
+]
 
 _THREE = headers(8, 24, 48)
 
@@ -158,13 +170,13 @@ BIAS = table(
 ANCHOR_START = table(
     "zdfb-empirical",
     "Started at the anchor: forcing-aligned motion in one WikiText-2 model",
-    [FIRST_BIAS, LATE_BIAS, LATE_ENERGY],
+    [FIRST_BIAS, LATE_BIAS, PUSH, *STEERED],
     """
     = | | wikitext-2
-    looped x1  | – | – | –
-    scse x1    | – | – | –
+    looped x1  | – | – | – | 0.78 | 1.00 | 25 | 51 | 36
+    scse x1    | – | – | – | –    | –    | –  | –  | –
     """,
-    [Claim("Only the additive model leaves its anchor", "scse", ("looped",), ("R_0", "R_47"))],
+    [Claim("Only the additive model leaves its anchor", "scse", ("looped",), ("R_0", "R_47", "push"))],
     figure="anchor-start",
 )
 
