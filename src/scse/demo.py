@@ -1,71 +1,143 @@
-"""The comparison in miniature: train three families on the embedded corpus, then turn the depth knob."""
+"""The main job in miniature: three families on the embedded corpus, as a suite of its own, and what came of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from scse.data import DataConfig, load_tokenizer, open_corpus
-from scse.evaluation import perplexity_over_depths
-from scse.persistence import load_model
-from scse.progress import progress
-from scse.report.figures import depth_response
-from scse.training import RunOptions, assemble, protocol
-from scse.training.trainer import train
+from scse.evaluation.runs import open_run
+from scse.experiments.members import Member, members
+from scse.experiments.presets import PRESETS, find_preset
+from scse.experiments.records import Record
+from scse.experiments.runner import in_this_process, run_jobs
+from scse.experiments.suite import Arm, Claim, Column, Preset, Suite, values_of
+from scse.experiments.suites.main_text import FIRST_BIAS, LATE_BIAS, LATE_ENERGY
+from scse.experiments.suites.tables import headers, loops
+from scse.experiments.work import Job, Outcome
+from scse.generation import Depth, Generation, continue_text
+from scse.recurrence import FAMILIES
+from scse.report.write import write_report
 
-FAMILIES = ("looped", "tuned-adapter", "scse")
+NAMES = ("looped", "tuned-adapter", "scse")
 DEPTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48)
-TEST_WINDOWS = 128
+BUDGETS = (8, 16, 24)
+WINDOWS = 128
+PROMPT = "def main("
+WRITTEN_DEPTHS = (1, 8, 48)
+WRITTEN_TOKENS = 24
+_ADAPTIVE = [Column(f"Adaptive {budget}", "adaptive", budget=budget) for budget in BUDGETS]
+
+DEMO = Suite(
+    name="demo",
+    title="Three families on the sources of Python's standard library, mini scale, one seed",
+    arms=tuple(Arm(name, name, "wikitext-2", FAMILIES.find(name).label, seeds=(0,)) for name in NAMES),
+    columns=(*loops(*DEPTHS), *_ADAPTIVE, FIRST_BIAS, LATE_BIAS, LATE_ENERGY),
+    claims=(Claim("SCSE is lowest at every depth", "scse", NAMES[:2], headers(*DEPTHS)),),
+    figure="depth-response bias-ratio exit-depths pareto",
+)
 
 
-def run_demo(folder: Path, steps: int | None, cache_dir: str | None, quiet: bool) -> list[dict[str, object]] | None:
-    """Rows {family, T=1, …, T=48} of test perplexities, or None when a run was asked to stop.
+@dataclass(frozen=True)
+class Demo:
+    """What the demo found: tables, sentences, texts by loops, and the page that shows it all."""
 
-    Runs that are already there are used as they are, and interrupted ones continue.
-    """
-    settings = protocol("mini") | ({} if steps is None else {"steps": steps})
-    options = RunOptions(cache_dir=cache_dir, quiet=quiet)
-    for family in FAMILIES:
-        if not train(assemble(family, settings), folder / family, options).finished:
-            return None
-    rows = []
-    with progress("evaluating over depths", len(FAMILIES), "models", enabled=not quiet) as meter:
-        for family in FAMILIES:
-            rows.append({"family": family, **depth_row(folder / family, cache_dir, DEPTHS)})
-            meter.advance()
-    return rows
+    depths: list[dict[str, Any]]
+    adaptive: list[dict[str, Any]]
+    anchor: list[dict[str, Any]]
+    findings: list[str]
+    texts: dict[int, str]
+    page: Path
 
-
-def depth_row(run: Path, cache_dir: str | None, depths: Sequence[int]) -> dict[str, object]:
-    """Perplexity on the first windows of the test split at each depth, all from one unroll."""
-    tokenizer = load_tokenizer(run / "model")
-    corpus = open_corpus(DataConfig(cache_dir=cache_dir), progress=False, tokenizer=tokenizer)
-    results = perplexity_over_depths(load_model(run / "model"), corpus.split("test").tokens, depths, limit=TEST_WINDOWS)
-    return {f"T={result.depth}": round(result.ppl, 2) for result in results}
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "perplexity": self.depths,
+            "adaptive": self.adaptive,
+            "anchor": self.anchor,
+            "findings": self.findings,
+            "prompt": PROMPT,
+            "texts": {str(depth): text for depth, text in self.texts.items()},
+            "page": str(self.page),
+        }
 
 
-def draw(rows: Sequence[dict[str, object]], path: Path) -> None:
-    """The depth response of all families as a picture."""
-    title = "Test perplexity on the sources of Python's standard library, mini scale, one seed"
-    depth_response({str(row["family"]): curve_of(row) for row in rows}, path, title=title)
+def demo_preset(steps: int | None) -> Preset:
+    return find_preset("mini", PRESETS["mini"].data, WINDOWS, steps)
 
 
-def curve_of(row: dict[str, object]) -> dict[int, float]:
-    """{'family': …, 'T=8': 194.1, …} -> {8: 194.1, …}"""
-    return {int(name[2:]): float(str(value)) for name, value in row.items() if name.startswith("T=")}
+def run_demo(folder: Path, report: Path, steps: int | None, cache_dir: str | None, quiet: bool) -> Demo | None:
+    """Train, evaluate and diagnose what is missing, then show it; None when asked to stop, and the rest is saved."""
+    preset = demo_preset(steps)
+    wanted = members([DEMO], preset, folder)
+    results = run_jobs([Job(member, cache_dir=cache_dir, quiet=quiet) for member in wanted], in_this_process)
+    for result in results.values():
+        if result.outcome is Outcome.FAILED:
+            from scse.errors import RunFailure
+
+            raise RunFailure(f"a run of the demo failed: {result.reason}")
+    if len(results) < len(wanted) or any(result.outcome is not Outcome.DONE for result in results.values()):
+        return None
+    records = [record for member in wanted for record in member.records()]
+    write_report([DEMO], preset, records, report)
+    shown = Numbers(preset, records)
+    depths, anchor = shown.rows(loops(*DEPTHS), 2), shown.rows([FIRST_BIAS, LATE_BIAS, LATE_ENERGY], 4)
+    return Demo(
+        depths=depths,
+        adaptive=shown.rows(_ADAPTIVE, 2),
+        anchor=anchor,
+        findings=[*findings(depths), *anchor_findings(anchor)],
+        texts=written(next(member for member in wanted if member.arm.name == "scse")),
+        page=report / "index.html",
+    )
 
 
-def findings(rows: Sequence[dict[str, object]]) -> list[str]:
-    """What the table says, in plain sentences; nothing is said that the numbers do not show."""
+@dataclass(frozen=True)
+class Numbers:
+    """The demo's records as rows of tables."""
+
+    preset: Preset
+    records: Sequence[Record]
+
+    def rows(self, columns: Iterable[Column], digits: int) -> list[dict[str, Any]]:
+        """{'family': …, header: value, …} for each family"""
+        return [
+            {"family": arm.family}
+            | {column.header: round(values_of(self.records, self.preset, arm, column)[0], digits) for column in columns}
+            for arm in DEMO.arms
+        ]
+
+
+def written(member: Member) -> dict[int, str]:
+    """The same prompt continued at several depths, with the same random draws."""
+    run = open_run(member.folder)
+    wanted = Generation(Depth(WRITTEN_DEPTHS), WRITTEN_TOKENS, stop=run.tokenizer.eot_id)
+    *_, found = continue_text(run.model, run.tokenizer, PROMPT, wanted, seeds=[0] * len(WRITTEN_DEPTHS))
+    return {depth: one.text for depth, one in zip(WRITTEN_DEPTHS, found, strict=True)}
+
+
+def findings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the depths say, and whether the paper's 95.6M models on WikiText-103 said the same."""
+    curves = {str(row["family"]): {int(name[2:]): row[name] for name in row if name.startswith("T=")} for row in rows}
     sentences = []
-    for row in rows:
-        curve = curve_of(row)
+    for family, curve in curves.items():
         best = min(curve, key=lambda depth: curve[depth])
-        deepest = max(curve)
-        change = curve[deepest] / curve[best] - 1
-        sentences.append(f"{row['family']}: best at T = {best}, {change:+.1%} from there to T = {deepest}")
-    trained, deep = "T=8", f"T={DEPTHS[-1]}"
-    for name in (trained, deep):
-        ordered = sorted(rows, key=lambda row: float(str(row[name])))
-        sentences.append(f"lowest at {name.replace('=', ' = ')}: {ordered[0]['family']} ({ordered[0][name]})")
+        change = curve[max(curve)] / curve[best] - 1
+        same = "as in the paper" if best == 8 else "in the paper at T = 8"
+        sentences.append(f"{family}: best at T = {best} ({same}), {change:+.1%} from there to T = {max(curve)}")
+    depths = sorted(curves["scse"])
+    ahead = [t for t in depths if curves["scse"][t] == min(curve[t] for curve in curves.values())]
+    if ahead == depths:
+        sentences.append("scse is lowest at every depth, as in the paper")
+    else:
+        where = ", ".join(str(t) for t in depths if t not in ahead)
+        sentences.append(f"scse is not lowest at T = {where}; in the paper it is lowest at every depth")
     return sentences
+
+
+def anchor_findings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the anchor says, beside the paper's values at 22M on WikiText-103."""
+    late = {str(row["family"]): row["R_47"] for row in rows}
+    paper = {"looped": 4.351, "tuned-adapter": 1.619, "scse": 0.0}
+    pairs = ", ".join(f"{family} {late[family]:.2f} (paper {value:.2f})" for family, value in paper.items())
+    return [f"forcing at the anchor against the update, R_47: {pairs}"]

@@ -1,5 +1,6 @@
 """The main job in miniature: trains three families at the mini scale on the embedded corpus (the sources of Python's
-standard library), then evaluates each at depths 1 to 48. A second call uses what is already there.
+standard library), evaluates each at depths 1 to 48 and under mean loop budgets, looks at what they do at their anchors,
+lets one write, and leaves a page with tables and figures. A second call uses what is already there.
 """
 
 from __future__ import annotations
@@ -7,11 +8,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from scse.cli.common import Arguments, add_json, print_rows
+from scse.cli.common import Arguments, add_json, print_json, print_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="where the runs go (default: runs/demo)")
+    parser.add_argument("--report", default="report", metavar="DIR", help="where the page goes (default: report)")
     parser.add_argument("--steps", type=int, metavar="N", help="optimiser steps of each run (default: 400)")
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
     parser.add_argument("--quiet", action="store_true", help="no progress")
@@ -19,17 +21,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.demo import draw, findings, run_demo
+    from scse.demo import PROMPT, WINDOWS, run_demo
     from scse.machine import keep_freed_memory
 
     keep_freed_memory()
-    rows = run_demo(Path(args.out), args.steps, args.cache_dir, args.quiet)
-    if rows is None:
-        print("stopped and saved; the same command continues")
+    found = run_demo(Path(args.out), Path(args.report), args.steps, args.cache_dir, args.quiet)
+    if found is None:
+        if args.json:
+            print_json({"stopped": True})
+        else:
+            print("stopped and saved; the same command continues")
         return
-    picture = Path(args.out) / "depth-response.png"
-    draw(rows, picture)
-    print_rows(rows, args.json, title="Test perplexity over loop depth, first 128 windows (trained at depths 1 to 8)")
-    if not args.json:
-        print("\n".join(findings(rows)))
-        print(f"Picture: {picture}. Runs: {args.out}. One seed at a tiny size is an illustration, not a result.")
+    if args.json:
+        print_json(found.to_dict())
+        return
+    print_rows(
+        found.depths, False, title=f"Test perplexity over loop depth, first {WINDOWS} windows; trained at 1 to 8"
+    )
+    print_rows(found.adaptive, False, title="Perplexity at mean loop budgets, thresholds calibrated on validation")
+    print_rows(found.anchor, False, title="At the anchor: bias ratio at the first and the 48th step, anchor energy")
+    for depth, text in found.texts.items():
+        print(f"T = {depth:2} writes: {PROMPT}{text!r}")
+    print("\n".join(found.findings))
+    print("One seed at a tiny size is an illustration, not a result.")
+    print(f"Page: {found.page}. Runs: {args.out}.")
