@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 
 INPUT_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito
 HARM, HELP = "#D55E00", "#009E73"
+ATTRIBUTION_LINES = {
+    "forcing": (r"$\|b_k\|$ when it enters", "0.6"),
+    "arriving": (r"$\|p_{T,k}\|$ when it arrives", "#0072B2"),
+    "along": (r"$\langle p_{T,k}, \hat{E}_T\rangle$, its part of $E_T$", "#56B4E9"),
+}
 
 
 def anchor_start_panel(axes: Axes, paths: np.ndarray, forcing: np.ndarray, plane: np.ndarray, trained: int) -> None:
@@ -99,14 +104,7 @@ def attribution_figure(steps: Sequence[Mapping[str, float]], verdict: str, path:
     left.set_title("what arrives at the horizon of each step's forcing", loc="left", fontsize=9)
     right.set_title(f"what it does to the loss; {verdict.split(':')[0]}", loc="left", fontsize=9)
     if any(row["forcing"] for row in steps):
-        lines = (
-            ("forcing", r"$\|b_k\|$ when it enters", "0.6"),
-            ("arriving", r"$\|p_{T,k}\|$ when it arrives", "#0072B2"),
-        )
-        for name, label, colour in (
-            *lines,
-            ("along", r"$\langle p_{T,k}, \hat{E}_T\rangle$, its part of $E_T$", "#56B4E9"),
-        ):
+        for name, (label, colour) in ATTRIBUTION_LINES.items():
             left.plot(at, [row[name] for row in steps], color=colour, label=label, linewidth=1.8)
         left.set_ylim(bottom=min(0.0, min(row["along"] for row in steps)))
         left.legend(frameon=False, fontsize=8)
