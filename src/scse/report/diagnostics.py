@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     pass
 
 HARM, HELP = "#D55E00", "#009E73"
+ATTRIBUTION_LINES = {
+    "forcing": (r"$\|b_k\|$ when it enters", "0.6"),
+    "arriving": (r"$\|p_{T,k}\|$ when it arrives", "#0072B2"),
+    "along": (r"$\langle p_{T,k}, \hat{E}_T\rangle$, its part of $E_T$", "#56B4E9"),
+}
 
 
 def attribution_figure(steps: Sequence[Mapping[str, float]], verdict: str, path: Path) -> None:
@@ -22,8 +27,7 @@ def attribution_figure(steps: Sequence[Mapping[str, float]], verdict: str, path:
     left.set_title("what arrives at the horizon of each step's forcing", loc="left", fontsize=9)
     right.set_title(f"what it does to the loss; {verdict.split(':')[0]}", loc="left", fontsize=9)
     if any(row["forcing"] for row in steps):
-        lines = (("forcing", "‖b_k‖ when it enters", "0.6"), ("arriving", "‖p_{T,k}‖ when it arrives", "#0072B2"))
-        for name, label, colour in (*lines, ("along", "⟨p_{T,k}, Ê_T⟩, its part of E_T", "#56B4E9")):
+        for name, (label, colour) in ATTRIBUTION_LINES.items():
             left.plot(at, [row[name] for row in steps], color=colour, label=label, linewidth=1.8)
         left.set_ylim(bottom=min(0.0, min(row["along"] for row in steps)))
         left.legend(frameon=False, fontsize=8)
