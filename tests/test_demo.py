@@ -5,33 +5,40 @@ from __future__ import annotations
 import json
 
 from scse.cli import main
-from scse.demo import DEPTHS, FAMILIES, findings
+from scse.demo import DEPTHS, NAMES, anchor_findings, findings
 
 
-def test_demo_trains_evaluates_and_draws(tmp_path, capsys):
-    arguments = [
-        "demo",
-        "--steps",
-        "2",
-        "--out",
-        str(tmp_path / "demo"),
-        "--cache-dir",
-        str(tmp_path / "cache"),
-        "--quiet",
-    ]
+def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, capsys):
+    places = {"out": "demo", "report": "report", "cache-dir": "cache"}
+    folders = [part for name, folder in places.items() for part in (f"--{name}", str(tmp_path / folder))]
+    arguments = ["demo", "--steps", "2", "--windows", "4", "--quiet", *folders]
     assert main([*arguments, "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
-    assert [row["family"] for row in first] == list(FAMILIES)
-    assert all(set(row) == {"family", *(f"T={t}" for t in DEPTHS)} for row in first)
-    assert all(1 < row["T=48"] < 10_000 for row in first)
-    assert (tmp_path / "demo" / "depth-response.png").stat().st_size > 10_000
+    assert [row["family"] for row in first["perplexity"]] == list(NAMES)
+    assert all(set(row) == {"family", *(f"T={t}" for t in DEPTHS)} for row in first["perplexity"])
+    assert all(1 < row["T=48"] < 10_000 for row in first["perplexity"])
+    # Four windows of an untrained model reach few mean budgets: those that are reached are numbers, the rest is told.
+    for row in first["adaptive"]:
+        reached = [row[f"Adaptive {budget}"] for budget in (8, 16, 24)]
+        assert all(number is None or number > 1 for number in reached)
+        told = any(s.startswith(f"{row['family']}: adaptive") and "no threshold" in s for s in first["findings"])
+        assert told == (None in reached)
+    ratios = {row["family"]: (row["R_0"], row["R_47"]) for row in first["anchor"]}
+    assert ratios["looped"][0] == 1
+    assert ratios["scse"] == (0, 0)
+    assert set(first["texts"]) == {"1", "8", "48"}
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "<svg" in page
+    assert (tmp_path / "report" / "figures" / "demo-depth-response.png").stat().st_size > 10_000
 
-    before = (tmp_path / "demo" / "scse" / "metrics.jsonl").read_text()
+    metrics = next((tmp_path / "demo").glob("scse-*/seed0/metrics.jsonl"))
+    before = metrics.read_text()
     assert main(arguments) == 0
     text = capsys.readouterr().out
     assert "Test perplexity over loop depth" in text
-    assert "lowest at T = 48" in text
-    assert (tmp_path / "demo" / "scse" / "metrics.jsonl").read_text() == before, "a second run trains nothing"
+    assert "T = 48 writes: def main(" in text
+    assert metrics.read_text() == before, "a second run trains nothing"
+    assert (tmp_path / "report" / "index.html").read_text() == page, "and shows the same"
 
 
 def test_findings_say_what_the_numbers_say():
@@ -40,8 +47,16 @@ def test_findings_say_what_the_numbers_say():
         {"family": "scse", "T=1": 9.0, "T=8": 9.5, "T=48": 18.0},
     ]
     assert findings(rows) == [
-        "looped: best at T = 8, +10.0% from there to T = 48",
-        "scse: best at T = 1, +100.0% from there to T = 48",
-        "lowest at T = 8: scse (9.5)",
-        "lowest at T = 48: looped (11.0)",
+        "looped: best at T = 8 (as in the paper), +10.0% from there to T = 48",
+        "scse: best at T = 1 (in the paper at T = 8), +100.0% from there to T = 48",
+        "scse is not lowest at T = 48; in the paper it is lowest at every depth",
     ]
+    rows[1]["T=48"] = 10.5
+    assert findings(rows)[-1] == "scse is lowest at every depth, as in the paper"
+    anchor = [
+        {"family": "looped", "R_47": 2.0},
+        {"family": "tuned-adapter", "R_47": 1.0},
+        {"family": "scse", "R_47": 0},
+    ]
+    (sentence,) = anchor_findings(anchor)
+    assert "looped 2.00 (paper 4.35), tuned-adapter 1.00 (paper 1.62), scse 0.00 (paper 0.00)" in sentence

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scse.errors import RunFailure
 from scse.evaluation.runs import open_run
 from scse.experiments.members import Member, members
 from scse.experiments.presets import PRESETS, find_preset
@@ -23,7 +24,6 @@ from scse.report.write import write_report
 NAMES = ("looped", "tuned-adapter", "scse")
 DEPTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48)
 BUDGETS = (8, 16, 24)
-WINDOWS = 128
 PROMPT = "def main("
 WRITTEN_DEPTHS = (1, 8, 48)
 WRITTEN_TOKENS = 24
@@ -62,23 +62,21 @@ class Demo:
         }
 
 
-def demo_preset(steps: int | None) -> Preset:
-    return find_preset("mini", PRESETS["mini"].data, WINDOWS, steps)
-
-
-def run_demo(folder: Path, report: Path, steps: int | None, cache_dir: str | None, quiet: bool) -> Demo | None:
+def run_demo(
+    folder: Path, report: Path, steps: int | None, windows: int, cache_dir: str | None, quiet: bool
+) -> Demo | None:
     """Train, evaluate and diagnose what is missing, then show it; None when asked to stop, and the rest is saved."""
-    preset = demo_preset(steps)
+    preset = find_preset("mini", PRESETS["mini"].data, windows, steps)
     wanted = members([DEMO], preset, folder)
     results = run_jobs([Job(member, cache_dir=cache_dir, quiet=quiet) for member in wanted], in_this_process)
-    for result in results.values():
-        if result.outcome is Outcome.FAILED:
-            from scse.errors import RunFailure
-
-            raise RunFailure(f"a run of the demo failed: {result.reason}")
-    if len(results) < len(wanted) or any(result.outcome is not Outcome.DONE for result in results.values()):
+    failed = [(member, r.reason) for member in wanted if (r := results.get(member.name)) and r.reason]
+    if len(results) < len(wanted) or any(result.outcome is Outcome.STOPPED for result in results.values()):
         return None
     records = [record for member in wanted for record in member.records()]
+    for member, reason in failed:
+        # An evaluation may fail on its own, such as a budget that no threshold reaches: the rest is still shown.
+        if not values_of(records, preset, member.arm, DEMO.columns[0]):
+            raise RunFailure(f"{member.name} failed: {reason}")
     write_report([DEMO], preset, records, report)
     shown = Numbers(preset, records)
     depths, anchor = shown.rows(loops(*DEPTHS), 2), shown.rows([FIRST_BIAS, LATE_BIAS, LATE_ENERGY], 4)
@@ -86,7 +84,11 @@ def run_demo(folder: Path, report: Path, steps: int | None, cache_dir: str | Non
         depths=depths,
         adaptive=shown.rows(_ADAPTIVE, 2),
         anchor=anchor,
-        findings=[*findings(depths), *anchor_findings(anchor)],
+        findings=[
+            *findings(depths),
+            *anchor_findings(anchor),
+            *(f"{member.arm.family}: {reason}" for member, reason in failed),
+        ],
         texts=written(next(member for member in wanted if member.arm.name == "scse")),
         page=report / "index.html",
     )
@@ -100,12 +102,16 @@ class Numbers:
     records: Sequence[Record]
 
     def rows(self, columns: Iterable[Column], digits: int) -> list[dict[str, Any]]:
-        """{'family': …, header: value, …} for each family"""
+        """{'family': …, header: value, …} for each family; None where there is no number"""
+        columns = list(columns)
         return [
-            {"family": arm.family}
-            | {column.header: round(values_of(self.records, self.preset, arm, column)[0], digits) for column in columns}
+            {"family": arm.family} | {column.header: self.number(arm, column, digits) for column in columns}
             for arm in DEMO.arms
         ]
+
+    def number(self, arm: Arm, column: Column, digits: int) -> float | None:
+        found = values_of(self.records, self.preset, arm, column)
+        return round(found[0], digits) if found else None
 
 
 def written(member: Member) -> dict[int, str]:
@@ -138,6 +144,8 @@ def findings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def anchor_findings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the anchor says, beside the paper's values at 22M on WikiText-103."""
     late = {str(row["family"]): row["R_47"] for row in rows}
+    if None in late.values():
+        return []
     paper = {"looped": 4.351, "tuned-adapter": 1.619, "scse": 0.0}
     pairs = ", ".join(f"{family} {late[family]:.2f} (paper {value:.2f})" for family, value in paper.items())
     return [f"forcing at the anchor against the update, R_47: {pairs}"]

@@ -53,9 +53,13 @@ def add_data_folders(parser: argparse.ArgumentParser) -> None:
 
 def add_evaluation(parser: argparse.ArgumentParser, unit: str = "windows", data: str | None = None) -> None:
     """What every evaluation on text can be told."""
-    parser.add_argument("--batch", type=int, default=32, metavar="N", help=f"{unit} at a time (default 32)")
+    add_batch(parser, unit)
     parser.add_argument("--limit", type=int, metavar="N", help=f"only the first N {unit}")
     add_text(parser, data)
+
+
+def add_batch(parser: argparse.ArgumentParser, unit: str = "windows") -> None:
+    parser.add_argument("--batch", type=int, default=32, metavar="N", help=f"{unit} at a time (default 32)")
 
 
 def add_text(parser: argparse.ArgumentParser, data: str | None = None) -> None:
@@ -70,11 +74,12 @@ def add_text(parser: argparse.ArgumentParser, data: str | None = None) -> None:
 
 
 def text_of(args: Arguments) -> Text:
-    """What the options of `add_evaluation` say."""
+    """What the options of `add_evaluation` say; a command without --limit leaves it open."""
     from scse.experiments.tasks import Text
 
     folders = {"data_dir": args.data_dir, "cache_dir": args.cache_dir}
-    return Text(args.data, args.split, args.limit, args.batch, args.tag, show=not args.quiet, **folders)
+    limit = getattr(args, "limit", None)
+    return Text(args.data, args.split, limit, args.batch, args.tag, show=not args.quiet, **folders)
 
 
 def settings(pairs: Sequence[str]) -> dict[str, object]:

@@ -7,25 +7,28 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
-from scse.cli.common import Arguments, add_json, print_json, print_rows
+from scse.cli.common import Arguments, add_json, print_json, print_rows, require_positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="where the runs go (default: runs/demo)")
     parser.add_argument("--report", default="report", metavar="DIR", help="where the page goes (default: report)")
     parser.add_argument("--steps", type=int, metavar="N", help="optimiser steps of each run (default: 400)")
+    parser.add_argument("--windows", type=int, default=128, metavar="N", help="of each evaluation (default 128)")
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)
 
 
 def run(args: Arguments) -> None:
-    from scse.demo import PROMPT, WINDOWS, run_demo
+    from scse.demo import PROMPT, run_demo
     from scse.machine import keep_freed_memory
 
+    require_positive(args, "windows", "steps")
     keep_freed_memory()
-    found = run_demo(Path(args.out), Path(args.report), args.steps, args.cache_dir, args.quiet)
+    found = run_demo(Path(args.out), Path(args.report), args.steps, args.windows, args.cache_dir, args.quiet)
     if found is None:
         if args.json:
             print_json({"stopped": True})
@@ -36,12 +39,21 @@ def run(args: Arguments) -> None:
         print_json(found.to_dict())
         return
     print_rows(
-        found.depths, False, title=f"Test perplexity over loop depth, first {WINDOWS} windows; trained at 1 to 8"
+        found.depths, False, title=f"Test perplexity over loop depth, first {args.windows} windows; trained at 1 to 8"
     )
-    print_rows(found.adaptive, False, title="Perplexity at mean loop budgets, thresholds calibrated on validation")
-    print_rows(found.anchor, False, title="At the anchor: bias ratio at the first and the 48th step, anchor energy")
+    print_rows(
+        shown(found.adaptive), False, title="Perplexity at mean loop budgets, thresholds calibrated on validation"
+    )
+    print_rows(
+        shown(found.anchor), False, title="At the anchor: bias ratio at the first and the 48th step, anchor energy"
+    )
     for depth, text in found.texts.items():
         print(f"T = {depth:2} writes: {PROMPT}{text!r}")
     print("\n".join(found.findings))
     print("One seed at a tiny size is an illustration, not a result.")
     print(f"Page: {found.page}. Runs: {args.out}.")
+
+
+def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Numbers that do not exist as a dash."""
+    return [{name: "–" if value is None else value for name, value in row.items()} for row in rows]

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from scse.cli.common import (
     Arguments,
-    add_evaluation,
+    add_batch,
+    add_text,
     print_json,
     print_rows,
     require_picture,
@@ -38,7 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batches", type=int, default=2, metavar="N", help="batches to average over (default 2)")
     parser.add_argument("--steering", metavar="PICTURE", help="anchor-started rollouts instead (.png or .svg)")
     parser.add_argument("--inputs", type=int, default=6, metavar="N", help="windows of --steering (default 6)")
-    add_evaluation(parser)
+    add_batch(parser)
+    add_text(parser)
 
 
 def run(args: Arguments) -> None:
