@@ -104,6 +104,15 @@ def test_the_page_shows_values_claims_and_gaps(page):
     assert flat.count("<caption>") == flat.count("<table")
 
 
+def test_the_markdown_file_says_what_the_page_says(report):
+    text = (report / "tables" / "toy-ablations.md").read_text(encoding="utf-8")
+    assert text.startswith("# Stabilization \\& capacity \\<controls\\>\n")
+    assert "Suite `toy-ablations`: partial, 22 of 24 numbers." in text
+    assert re.search(
+        r"^2\. \*\*contradicted\*\*: The looped baseline is below .* at T=8\. Looped .* 2 seeds", text, re.M
+    )
+
+
 def test_at_the_papers_size_there_are_no_ratios_and_no_caution(tmp_path):
     records = toys.records_of(toys.ABLATIONS, toys.perplexity, toys.PAPER)
     (part,) = write_report([toys.ABLATIONS], toys.PAPER, records, tmp_path)

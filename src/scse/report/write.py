@@ -11,7 +11,7 @@ from scse.experiments.suite import Preset, Suite
 from scse.files import replacing
 from scse.report import latex, markdown
 from scse.report.diagrams import diagrams
-from scse.report.page import Chapter, chapters, origin, page
+from scse.report.page import Chapter, Finding, chapters, origin, page
 from scse.report.pictures import Rendered, render
 
 
@@ -48,12 +48,13 @@ def markdown_file(part: Chapter) -> str:
     paragraphs = [f"Suite `{part.suite}`: {part.state}, {part.found} of {part.wanted} numbers."]
     paragraphs += map(markdown.escape, part.remarks)
     if part.findings:
-        lines = (
-            f"{place}. **{found.verdict}**: {markdown.escape(found.text)} {markdown.escape(found.numbers)}."
-            for place, found in enumerate(part.findings, start=1)
-        )
+        lines = (f"{place}. {claim_line(found)}" for place, found in enumerate(part.findings, start=1))
         paragraphs.append("\n".join(lines))
     return markdown.document(part.title, paragraphs, [table for _, table in part.tables])
+
+
+def claim_line(found: Finding) -> str:
+    return f"**{found.verdict}**: {markdown.escape(found.text.rstrip('.'))}. {markdown.escape(found.numbers)}."
 
 
 def latex_file(part: Chapter) -> str:
