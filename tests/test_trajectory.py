@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from scse.errors import UserError
+from scse.nn import Block
 from tinymodels import some_ids, tiny
 
 
@@ -42,6 +43,17 @@ def test_mistakes_are_named(change, message):
 def test_deviations_need_an_anchor():
     with pytest.raises(UserError, match="no anchor"):
         tiny("unshared-3").trajectory(some_ids(), loops=2)
+
+
+@torch.no_grad()
+def test_hooks_on_the_block_see_the_loop_index(family):
+    model, ids = tiny(family), some_ids()
+    seen = []
+    for block in (module for module in model.modules() if isinstance(module, Block)):
+        block.register_forward_hook(lambda block, inputs, update: seen.append(block.loop))
+    model(ids, 3)
+    bodies = model.recurrence.bodies_per_step
+    assert seen == [t for t in range(3) for _ in range(bodies)]
 
 
 @torch.no_grad()

@@ -183,6 +183,19 @@ def test_the_command_compares_depths_and_shows_them(trained):
     assert f"mean depth {sum(adaptive['taken']) / 4:.2f}" in marked
 
 
+def test_eval_reads_through_a_cache(trained):
+    base = ["eval", str(trained), "--depths", "2,4", "--json", "--cache-dir", str(trained.parent / "cache")]
+    plain, exact, shared = (
+        json.loads(scse([*base, *extra]).stdout) for extra in ([], ["--cache", "exact"], ["--cache", "shared"])
+    )
+    for one, other, third in zip(plain, exact, shared, strict=True):
+        assert one["tokens"] == other["tokens"] == third["tokens"]
+        assert other["ppl"] == pytest.approx(one["ppl"], rel=1e-5)
+        assert third["ppl"] != one["ppl"]
+    identities = [json.loads(line)["identity"] for line in (trained / "records.jsonl").read_text().splitlines()]
+    assert [who.get("settings") for who in identities[-4:]] == [{"cache": "exact"}] * 2 + [{"cache": "shared"}] * 2
+
+
 @pytest.mark.parametrize(("extra", "message"), [
     (["--prompt", ""], "the prompt is empty"),
     (["--prompt", "the state " * 40], "do not fit into the model's 16 positions"),

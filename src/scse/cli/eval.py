@@ -1,7 +1,8 @@
 """Perplexity of a run at fixed depths, all from one unroll of the model.
 
 Windows do not overlap, the last partial one is kept, and every token counts once. Each depth is also appended to
-RUN/records.jsonl with everything needed to tell what was evaluated.
+RUN/records.jsonl with everything needed to tell what was evaluated. With --cache, every token instead sees those before
+it through a cache, as in generation: 'exact' changes nothing, 'shared' and 'last-N' are approximations.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ DEPTHS = [1, 2, 4, 8, 12, 16, 24, 32, 48]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("--depths", type=positive_ints, default=DEPTHS, metavar="T,T", help="default 1,2,4,…,48")
+    parser.add_argument("--cache", metavar="C", help="through a cache: exact, shared or last-N")
     add_evaluation(parser)
 
 
 def run(args: Arguments) -> None:
     from scse.evaluation.runs import open_run
-    from scse.experiments.tasks import keep, perplexity
+    from scse.experiments.tasks import cached, keep, perplexity
     from scse.machine import keep_freed_memory
 
     require_positive(args, "batch", "limit")
     keep_freed_memory()
     opened = open_run(args.run)
-    found = keep(opened, perplexity(opened, text_of(args), args.depths))
+    text = text_of(args)
+    found = cached(opened, text, args.depths, args.cache) if args.cache else perplexity(opened, text, args.depths)
+    keep(opened, found)
     print_rows(found.rows, args.json, title=found.title)

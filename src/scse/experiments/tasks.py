@@ -24,6 +24,7 @@ from scse.evaluation.profile import profile
 from scse.evaluation.runs import Run
 from scse.experiments.records import FILE, Record, append_records, identity, new_record
 from scse.experiments.suite import CEILING, PROFILED_SEQUENCES, STEERED_INPUTS, Column, diagnosed_batches
+from scse.generation.quality import cached_perplexity
 from scse.progress import progress
 
 Rows = list[dict[str, Any]]
@@ -76,6 +77,23 @@ def perplexity(run: Run, text: Text, depths: Sequence[int]) -> Evaluated:
         for r in results
     ]
     return Evaluated([asdict(result) for result in results], records, _title(run, where))
+
+
+def cached(run: Run, text: Text, depths: Sequence[int], cache: str) -> Evaluated:
+    """Perplexity at each depth as generation sees the text: token by token through a cache."""
+    corpus, split = _open(run, text)
+    depths = list(dict.fromkeys(depths))
+    windows = -(-(len(split.tokens) - 1) // run.config.model.shape.context)
+    with progress(
+        "through the cache", len(depths) * min(windows, text.limit or windows), "windows", text.show
+    ) as meter:
+        results = [
+            cached_perplexity(run.model, split.tokens, depth, cache, text.batch, text.limit, meter) for depth in depths
+        ]
+    where = {**_where(corpus.name, split.name, text), "task": "cached", "settings": {"cache": cache}}
+    rows = [asdict(result) for result in results]
+    records = [_record(run, _without(row, "depth"), split.digest, depth=row["depth"], **where) for row in rows]
+    return Evaluated(rows, records, f"{_title(run, where)}, cache '{cache}'")
 
 
 def adaptive(run: Run, text: Text, settings: AdaptiveSettings) -> Evaluated:

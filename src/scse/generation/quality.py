@@ -23,5 +23,5 @@ def cached_perplexity(
         steps = [settle(model, column, cache.append(1), Depth(loops)).hidden for column in inputs.split(1, dim=1)]
         total += model.token_nll(torch.cat(steps, dim=1), targets).sum(dtype=torch.float64).item()
         count += targets.numel()
-        meter.advance(targets.numel())
+        meter.advance(len(inputs))
     return DepthResult(loops, total / count, perplexity(total / count), count)

@@ -30,7 +30,10 @@ class Block(nn.Module):
     """B(x) = a + SwiGLU(RMSNorm(x + a)) with a = Attn(RMSNorm(x)).
 
     Every projection is bias-free, so B(0) = 0 bit for bit: the zero-preserving core G of the paper is this block.
+    `loop` is the step t at which it is being applied, for hooks that want to know.
     """
+
+    loop: int | None = None
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

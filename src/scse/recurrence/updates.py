@@ -27,6 +27,7 @@ class SharedCore(Unit):
         self.block = Block(shape)
 
     def forward(self, t: int, x: Tensor, past: Past | None = None) -> Tensor:
+        self.block.loop = t
         update: Tensor = self.block(x, past)
         return update
 
@@ -52,14 +53,21 @@ class UnsharedCore(Unit):
         self.trained_depth = layers
 
     def forward(self, t: int, x: Tensor, past: Past | None = None) -> Tensor:
-        update: Tensor = self.blocks[t](x, past) if t < len(self.blocks) else torch.zeros_like(x)
+        if t >= len(self.blocks):
+            return torch.zeros_like(x)
+        block = self._at(t)
+        block.loop = t
+        update: Tensor = block(x, past)
         return update
 
     def remember(self, t: int, x: Tensor, past: Past) -> None:
         if t < len(self.blocks):
-            block = self.blocks[t]
-            assert isinstance(block, Block)
-            block.remember(x, past)
+            self._at(t).remember(x, past)
+
+    def _at(self, t: int) -> Block:
+        block = self.blocks[t]
+        assert isinstance(block, Block)
+        return block
 
     def applications(self, loops: int) -> int:
         return min(loops, len(self.blocks))
