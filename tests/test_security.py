@@ -1,0 +1,52 @@
+"""Nothing gets in: no call in the package that runs foreign data as code, and no name that leads out of its folder."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCES = sorted((Path(__file__).parent.parent / "src" / "scse").rglob("*.py"))
+# Calls that unpickle, evaluate text, or start a shell.
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
+FORBIDDEN_ATTRIBUTES = {("torch", "load"), ("os", "system"), ("os", "popen"), ("np", "load"), ("yaml", "load")}
+FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "socketserver", "http"}
+
+
+def dangerous(tree: ast.AST) -> list[str]:
+    """'line: what' for each use of something that must not be there."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
+            found.append(f"{node.lineno}: {node.func.id}()")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value.id if isinstance(node.func.value, ast.Name) else ""
+            if (owner, node.func.attr) in FORBIDDEN_ATTRIBUTES:
+                found.append(f"{node.lineno}: {owner}.{node.func.attr}()")
+            if any(k.arg == "shell" and getattr(k.value, "value", False) for k in node.keywords):
+                found.append(f"{node.lineno}: shell=True")
+            if any(k.arg == "trust_remote_code" and getattr(k.value, "value", True) for k in node.keywords):
+                found.append(f"{node.lineno}: trust_remote_code")
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        found += [f"{node.lineno}: import {name}" for name in names if name.partition(".")[0] in FORBIDDEN_IMPORTS]
+    return found
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: "/".join(path.parts[-2:]))
+def test_no_dangerous_call(source):
+    assert dangerous(ast.parse(source.read_text("utf-8"))) == []
+
+
+@pytest.mark.parametrize("line", [
+    "eval(text)", "exec(text)", "torch.load(path)", "import pickle", "from pickle import loads", "os.system(x)",
+    "subprocess.run(x, shell=True)", "AutoModel.from_pretrained(x, trust_remote_code=True)",
+])  # fmt: skip
+def test_the_search_would_find_it(line):
+    assert dangerous(ast.parse(line))
+
+
+@pytest.mark.parametrize("line", ["model.eval()", "re.compile(x)", "torch.compile(f)", "subprocess.run(x)"])
+def test_the_search_does_not_cry_wolf(line):
+    assert dangerous(ast.parse(line)) == []
