@@ -1,10 +1,10 @@
-# make install | demo | test. Each target sets up what it needs; a second run is fast.
+# make install | demo | test | soak. Each target sets up what it needs; a second run is fast.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
-.PHONY: install test demo clean
+.PHONY: install test soak demo clean
 
 install: $(READY)
 
@@ -25,6 +25,10 @@ test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2
+
+# The long form of the robustness tests: over ten thousand cases of bad input, an hour or more.
+soak: $(READY)
+	SCSE_FUZZ=1500 OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 tests/robustness
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build

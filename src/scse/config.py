@@ -77,9 +77,12 @@ class ModelConfig:
         for name in shape:
             if name not in known:
                 raise unknown_name("shape field", name, known)
-        for name in known:
+        for name, kind in known.items():
             if name not in shape:
                 raise UserError(f"the model configuration's shape lacks '{name}'")
+            wanted = int if kind == "int" else (int, float)
+            if isinstance(shape[name], bool) or not isinstance(shape[name], wanted):
+                raise UserError(f"'{name}' in a model configuration must be a number, got {shape[name]!r}")
         return cls(family=str(family), shape=Shape(**shape), options=options)
 
 

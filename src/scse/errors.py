@@ -7,7 +7,10 @@ from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """Something the caller can mend; the message is one line and names the remedy."""
+    """Something the caller can mend; the message is one line and names the remedy, whatever names it quotes."""
+
+    def __str__(self) -> str:
+        return "".join(c if c.isprintable() else repr(c)[1:-1] for c in super().__str__())
 
 
 class RunFailure(RuntimeError):

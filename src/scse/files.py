@@ -74,7 +74,7 @@ def read_json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON ({error}); restore it or write it again") from None
     if not isinstance(data, dict):
         raise UserError(f"{path} must hold a JSON object, not {type(data).__name__}")

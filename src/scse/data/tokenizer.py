@@ -81,7 +81,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         stated = json.loads(content)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; save a tokenizer there first") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError(f"{path} is damaged (not JSON); save the tokenizer again") from None
     if not _is_byte_level_bpe(stated):
         raise UserError(f"{path} is not a byte-level BPE in GPT-2's form; use a tokenizer that scse saved")

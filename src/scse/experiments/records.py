@@ -135,7 +135,7 @@ def _read_file(path: Path) -> Iterable[Record]:
             continue
         try:
             yield _parse(line)
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             if number == len(lines):
                 return
             raise UserError(f"{path}:{number} is damaged; restore the file or delete that line") from None

@@ -1,0 +1,269 @@
+"""Bad input at scale: whatever is in a file or on a command line, the answer is a result or one clear line.
+
+Each target runs a few dozen cases here; SCSE_FUZZ sets their number, and `make soak` runs over ten thousand in all.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runs import config_for, run, write_corpus
+from scse.cli import COMMANDS, main
+from scse.config import ModelConfig
+from scse.data import DataConfig, load_tokenizer, open_corpus
+from scse.errors import RunFailure, UserError
+from scse.evaluation.runs import open_run
+from scse.experiments.records import append_records, identity, new_record, read_records
+from scse.persistence import load_model
+from scse.training.checkpoint import CheckpointStore
+from scse.training.config import assemble
+from scse.training.run_folder import read_run_config
+
+CASES = int(os.environ.get("SCSE_FUZZ", "40"))
+many = settings(
+    max_examples=CASES,
+    deadline=None,
+    derandomize="SCSE_FUZZ" not in os.environ,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+CLEAR = (UserError, RunFailure)
+
+mutations = st.lists(
+    st.tuples(
+        st.sampled_from(["flip", "cut", "insert", "delete", "repeat"]),
+        st.floats(0, 1, exclude_max=True),
+        st.binary(min_size=1, max_size=12),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def mutate(content: bytes, changes) -> bytes:
+    """Damage as disks, editors and people do it."""
+    for kind, where, junk in changes:
+        at = int(where * len(content))
+        if kind == "flip" and content:
+            content = content[:at] + bytes([content[at] ^ (junk[0] or 1)]) + content[at + 1 :]
+        elif kind == "cut":
+            content = content[:at]
+        elif kind == "insert":
+            content = content[:at] + junk + content[at:]
+        elif kind == "delete":
+            content = content[:at] + content[at + len(junk) :]
+        else:
+            content = content[:at] + content[at : at + 40] * 3 + content[at:]
+    return content
+
+
+def one_line(error: Exception) -> None:
+    assert len(str(error).strip().splitlines()) == 1, error
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A small run with two checkpoints, a record and a token cache."""
+    folder = tmp_path_factory.mktemp("fuzz")
+    run(write_corpus(folder / "corpus"), folder / "run", steps=6)
+    about = identity(config_for(folder / "corpus"), 6, dataset="corpus", split="test", depth=8)
+    append_records(
+        folder / "run" / "records.jsonl", [new_record({**about, "depth": d}, {"ppl": 2.0}, "x") for d in (4, 8)]
+    )
+    return folder
+
+
+@many
+@given(changes=mutations)
+def test_records(base, tmp_path_factory, changes):
+    original = (base / "run" / "records.jsonl").read_bytes()
+    path = tmp_path_factory.mktemp("case") / "records.jsonl"
+    path.write_bytes(mutate(original, changes))
+    lines = set(original.splitlines())
+    try:
+        found = read_records([path])
+    except UserError as error:
+        one_line(error)
+    else:
+        assert all(record.metrics == {"ppl": 2.0} for record in found)
+        assert len(found) <= len(lines)
+
+
+@many
+@given(changes=mutations, name=st.sampled_from(["config.json", "model/config.json", "model/model.safetensors"]))
+def test_run_folders(base, tmp_path_factory, changes, name):
+    folder = tmp_path_factory.mktemp("case") / "run"
+    shutil.copytree(base / "run", folder, ignore=shutil.ignore_patterns("checkpoints"))
+    (folder / name).write_bytes(mutate((folder / name).read_bytes(), changes))
+    try:
+        open_run(folder)
+    except UserError as error:
+        one_line(error)
+
+
+@many
+@given(changes=mutations)
+def test_tokenizers(base, tmp_path_factory, changes):
+    folder = tmp_path_factory.mktemp("case")
+    (folder / "tokenizer.json").write_bytes(mutate((base / "run" / "model" / "tokenizer.json").read_bytes(), changes))
+    try:
+        load_tokenizer(folder)
+    except UserError as error:
+        one_line(error)
+
+
+@many
+@given(changes=mutations, name=st.sampled_from(["model.safetensors", "optimizer.safetensors", "state.json"]))
+def test_checkpoints_are_never_trusted_when_altered(base, tmp_path_factory, changes, name):
+    store = tmp_path_factory.mktemp("case") / "checkpoints"
+    shutil.copytree(base / "run" / "checkpoints", store)
+    newest = max(store.glob("step-*"), key=lambda path: int(path.name[5:]))
+    before = (newest / name).read_bytes()
+    (newest / name).write_bytes(mutate(before, changes))
+    altered = (newest / name).read_bytes() != before
+    found = CheckpointStore(store, keep=2).newest()
+    assert found is not None, "the one before is still good"
+    if altered and name != "state.json":
+        assert found.folder != newest
+
+
+@many
+@given(changes=mutations, kind=st.sampled_from(["txt", "jsonl", "parquet"]))
+def test_text_files(tmp_path_factory, changes, kind):
+    folder = tmp_path_factory.mktemp("case")
+    path = folder / f"text.{kind}"
+    lines = [f"line {n} of a text that is long enough to be divided" for n in range(60)]
+    if kind == "parquet":
+        pq.write_table(pa.table({"text": lines}), path)
+    else:
+        path.write_text("\n".join(json.dumps({"text": line}) if kind == "jsonl" else line for line in lines))
+    path.write_bytes(mutate(path.read_bytes(), changes))
+    try:
+        open_corpus(DataConfig(str(path), "bpe-280", None, str(folder / "cache")), progress=False)
+    except UserError as error:
+        one_line(error)
+        assert not list(folder.rglob("*.tmp"))
+
+
+@many
+@given(changes=mutations, pick=st.integers(0, 10**6))
+def test_token_caches(base, tmp_path_factory, changes, pick):
+    """An altered cache gives the same tokens again, or one line; never other tokens."""
+    folder = tmp_path_factory.mktemp("case")
+    shutil.copytree(base / "cache", folder / "cache")
+    files = sorted(path for path in (folder / "cache").rglob("*") if path.is_file())
+    victim = files[pick % len(files)]
+    victim.write_bytes(mutate(victim.read_bytes(), changes))
+    tokenizer = load_tokenizer(base / "run" / "model")
+    config = DataConfig(str(base / "corpus"), "bpe-300", None, str(folder / "cache"))
+    clean = DataConfig(str(base / "corpus"), "bpe-300", None, str(base / "cache"))
+    try:
+        found = open_corpus(config, progress=False, tokenizer=tokenizer)
+    except UserError as error:
+        one_line(error)
+        return
+    wanted = open_corpus(clean, progress=False, tokenizer=tokenizer)
+    for split in ("train", "validation", "test"):
+        assert (found.split(split).tokens == wanted.split(split).tokens).all()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@many
+@given(data=json_values, replaced=st.sampled_from(["family", "shape", "options", "width", "heads", "anchor", "all"]))
+def test_model_configurations(base, data, replaced):
+    stated = json.loads((base / "run" / "model" / "config.json").read_text())["model"]
+    if replaced == "all":
+        stated = data
+    elif replaced in stated:
+        stated[replaced] = data
+    else:
+        stated["options" if replaced == "anchor" else "shape"][replaced] = data
+    try:
+        ModelConfig.from_dict(stated)
+    except UserError as error:
+        one_line(error)
+
+
+OPTIONS = ["lr", "steps", "width", "anchor", "seed", "context"]
+
+
+@many
+@given(name=st.text(max_size=10) | st.sampled_from(OPTIONS), value=json_values)
+def test_settings(name, value):
+    try:
+        assemble("scse", {"scale": "mini", "steps": 3, name: value})
+    except UserError as error:
+        one_line(error)
+
+
+words = st.sampled_from([
+    *COMMANDS, "--json", "--depths", "--family", "--scale", "--steps", "--set", "--out", "--preset", "--budgets",
+    "--prompt", "--loops", "8", "1,2", "-1", "0", "scse", "mini", "22m", "lr=x", "nowhere", "1e400", "--help",
+    "plan", "ablations", "--records", "--data", "--split", "nan", "=", "--only", "--seeds", "", "--quiet", "list",
+])  # fmt: skip
+QUICK = [name for name in COMMANDS if name not in ("demo", "train", "bench", "suite")]
+
+
+@many
+@given(command=st.sampled_from(QUICK) | words, rest=st.lists(words | st.text(max_size=6), max_size=6))
+def test_command_lines(tmp_path_factory, command, rest):
+    """Commands that could run for long are left out; the others answer with 0, 1 or 2, and never a traceback."""
+    if command not in QUICK and command in COMMANDS:
+        return
+    os.chdir(tmp_path_factory.mktemp("case"))
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        try:
+            code = main([command, *rest])
+        except SystemExit as leaving:  # argparse, after --help
+            code = int(leaving.code or 0)
+    assert code in (0, 1, 2)
+    if code == 2:
+        assert len(err.getvalue().strip().splitlines()) == 1, err.getvalue()
+
+
+def test_deep_nesting_is_one_line(base, tmp_path):
+    deep = "[" * 100_000
+    shutil.copytree(base / "run", tmp_path / "run")
+    for name in ("config.json", "model/config.json", "model/tokenizer.json"):
+        before = (tmp_path / "run" / name).read_text()
+        (tmp_path / "run" / name).write_text(deep)
+        with pytest.raises(UserError) as error:
+            open_run(tmp_path / "run")
+        one_line(error.value)
+        (tmp_path / "run" / name).write_text(before)
+    (tmp_path / "records.jsonl").write_text(deep + "\n\n")
+    with pytest.raises(UserError, match="damaged"):
+        read_records([tmp_path / "records.jsonl"])
+
+
+def test_loading_a_model_says_what_is_wrong(base, tmp_path):
+    folder = Path(shutil.copytree(base / "run" / "model", tmp_path / "model"))
+    (folder / "model.safetensors").write_bytes(b"")
+    with pytest.raises(UserError):
+        load_model(folder)
+
+
+def test_read_run_config_is_strict(base, tmp_path):
+    shutil.copytree(base / "run", tmp_path / "run")
+    stated = json.loads((tmp_path / "run" / "config.json").read_text())
+    stated["train"]["extra"] = 1
+    (tmp_path / "run" / "config.json").write_text(json.dumps(stated))
+    with pytest.raises(UserError, match="extra"):
+        read_run_config(tmp_path / "run")
