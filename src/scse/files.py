@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,38 @@ def replacing(path: Path) -> Iterator[Path]:
         sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; on success it becomes `path`, which must not exist or be empty.
+
+    What killed writers of the same folder left behind is removed first.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for left_over in path.parent.glob(f".{path.name}.*{TEMPORARY}"):
+        if not _alive(left_over.name.split(".")[-2]):
+            shutil.rmtree(left_over, ignore_errors=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+    draft.mkdir()
+    try:
+        yield draft
+        for written in draft.rglob("*"):
+            sync(written)
+        os.replace(draft, path)
+        sync(path.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _alive(process: str) -> bool:
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def share(path: Path) -> None:

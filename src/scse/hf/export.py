@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +14,7 @@ from scse.data.tokenizer import END_OF_TEXT
 from scse.errors import UserError
 from scse.evaluation import perplexity_over_depths
 from scse.evaluation.runs import Run
+from scse.files import replacing_folder
 from scse.hf.configuration import ScseConfig
 from scse.hf.modeling import ScseForCausalLM
 from scse.hf.remote import AUTO_MAP, remote_files
@@ -29,20 +28,14 @@ CARD_WINDOWS = 64
 
 
 def export(run: Run, folder: Path, num_loops: int, measured: Sequence[DepthResult], about: str) -> None:
-    """Write everything beside `folder` first and move it there at the end, so that half an export never exists."""
+    """Write the folder; half an export never exists."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} already exists and is not empty; name a new folder or delete it first")
     if num_loops < 1:
         raise UserError(f"loops must be at least 1, got {num_loops}")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with replacing_folder(folder) as draft:
         _write(run, draft, num_loops)
         (draft / "README.md").write_text(model_card(run, num_loops, measured, about), "utf-8")
-        draft.chmod(0o755)
-        draft.replace(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _write(run: Run, folder: Path, num_loops: int) -> None:
