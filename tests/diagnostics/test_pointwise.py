@@ -89,7 +89,7 @@ def test_the_floor_guards_a_state_that_does_not_move():
 def test_the_gain_of_a_linear_map_is_known(monkeypatch):
     """T(Δ) = 1.7Δ: every direction grows by 1.7."""
     model, ids = tiny("scse"), some_ids()
-    monkeypatch.setattr(model.recurrence, "step", lambda t, z, frame, masked=True: 1.7 * z)
+    monkeypatch.setattr(model.recurrence, "step", lambda t, z, frame, masked=True, memory=None: 1.7 * z)
     gain = random_direction_gain(model, ids, 0, torch.randn(3, 11, 24), torch.Generator().manual_seed(0))
     assert gain == pytest.approx(1.7, rel=1e-9)
 
@@ -119,7 +119,7 @@ def test_a_family_that_breaks_its_claim_is_caught(monkeypatch):
     """A bias in the block makes SCSE move at its anchor; the raw diagnosis shows it although the mask hides it."""
     model = tiny("scse")
     original = model.recurrence.core.forward
-    monkeypatch.setattr(model.recurrence.core, "forward", lambda t, x: original(t, x) + 0.1)
+    monkeypatch.setattr(model.recurrence.core, "forward", lambda t, x, past=None: original(t, x) + 0.1)
     row = diagnosis(model)[0]
     assert row.bias_ratio == 0
     assert row.raw_bias_ratio > 0
@@ -129,7 +129,9 @@ def test_non_finite_states_name_the_step(monkeypatch):
     model = tiny("scse")
     original = model.recurrence.step
     monkeypatch.setattr(
-        model.recurrence, "step", lambda t, z, f, m=True: original(t, z, f, m) * (float("inf") if t == 5 else 1.0)
+        model.recurrence,
+        "step",
+        lambda t, z, f, m=True, memory=None: original(t, z, f, m) * (float("inf") if t == 5 else 1.0),
     )
     with pytest.raises(RunFailure, match="no longer finite after step 5"):
         diagnosis(model)

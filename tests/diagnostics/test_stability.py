@@ -111,7 +111,7 @@ def test_contracts_neutral_expands():
 @pytest.mark.parametrize(("factor", "expected"), [(0.9, "contracts"), (1.0, "neutral"), (1.1, "expands")])
 def test_linear_maps_are_judged_by_their_factor(monkeypatch, factor, expected):
     model = tiny("scse")
-    monkeypatch.setattr(model.recurrence, "step", lambda t, z, frame, masked=True: factor * z)
+    monkeypatch.setattr(model.recurrence, "step", lambda t, z, frame, masked=True, memory=None: factor * z)
     rows = diagnose(model, TOKENS, 6, 4, 2, (5,), SILENT)
     assert rows[5].expansion == pytest.approx(factor, rel=1e-9)
     found = judge(rows, trained=2)
@@ -128,7 +128,7 @@ def test_claims_hold_for_every_family(family):
 def test_a_broken_claim_is_named(monkeypatch):
     model = tiny("scse")
     original = model.recurrence.core.forward
-    monkeypatch.setattr(model.recurrence.core, "forward", lambda t, x: original(t, x) + 0.1)
+    monkeypatch.setattr(model.recurrence.core, "forward", lambda t, x, past=None: original(t, x) + 0.1)
     rows = diagnose(model, TOKENS, 5, 4, 2, (), SILENT)
     (sentence,) = broken_claims(model.recurrence, rows)
     assert "before the mask" in sentence

@@ -114,7 +114,9 @@ def test_non_finite_rollouts_name_the_step(monkeypatch):
 
     original = Recurrence.step
     monkeypatch.setattr(
-        Recurrence, "step", lambda self, t, z, f, m=True: original(self, t, z, f, m) * (np.inf if t == 3 else 1.0)
+        Recurrence,
+        "step",
+        lambda self, t, z, f, m=True, memory=None: original(self, t, z, f, m) * (np.inf if t == 3 else 1.0),
     )
     with pytest.raises(RunFailure, match="no longer finite after step 3"):
         steered(tiny("looped"))

@@ -124,12 +124,17 @@ def test_a_picture_without_records_is_missing_and_an_old_one_goes(tmp_path):
     write_report([toys.STEERING], toys.MINI, toys.every_record(), tmp_path)
     assert (tmp_path / "figures" / "toy-steering-anchor-start.png").exists()
     about = (toys.MINI, toys.LOOPED, toys.STEERING.columns[0])
-    still = toys.panels()
-    still["drift"]["paths"] = [[(0.0, 0.0)] * 9] * 3
-    bare = [toys.record(*about, 0, {"cosine": 0.9}), toys.record(*about, 1, {"cosine": 0.9}, panels=still)]
-    write_report([toys.STEERING], toys.MINI, bare, tmp_path)
+    write_report([toys.STEERING], toys.MINI, [toys.record(*about, 0, {"cosine": 0.9})], tmp_path)
     assert not list((tmp_path / "figures").glob("toy-steering*"))
     assert "Figure missing" in (tmp_path / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_model_that_never_leaves_its_anchor_says_so(tmp_path):
+    still = {**toys.panels(), "has_source": False}
+    still["drift"] = {**still["drift"], "paths": [[(0.0, 0.0)] * 9] * 3}
+    record = toys.record(toys.MINI, toys.LOOPED, toys.STEERING.columns[0], 0, {"cosine": 0.9}, panels=still)
+    write_report([toys.STEERING], toys.MINI, [record], tmp_path)
+    assert (tmp_path / "figures" / "toy-steering-anchor-start.svg").exists()
 
 
 def test_numbers_that_are_not_finite_are_shown_and_not_drawn(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 from scse.experiments.records import Record, identity, new_record
 from scse.experiments.suite import Arm, Claim, Column, Preset, Suite, Value, evaluation
@@ -147,13 +148,14 @@ def adaptive_record(arm: Arm, column: Column, seed: int) -> Record:
     return record(MINI, arm, column, seed, {"ppl": ppl, "mean_depth": mean}, histogram=histogram)
 
 
-def panels() -> dict[str, dict]:
+def panels() -> dict[str, Any]:
     """Anchor-start arrays of three inputs and nine steps."""
     rays = [(1.0, 0.2), (-0.6, 0.8), (0.1, -1.0)]
     bend = 0.02
     paths = [[(t * x - bend * t * t * y, t * y + bend * t * t * x) for t in range(9)] for x, y in rays]
     dose = [[[(g * t * x, g * t * y) for t in range(9)] for x, y in rays] for g in (0.5, 1.0, 2.0)]
     return {
+        "has_source": True,
         "drift": {"paths": paths, "rays": rays, "radius": 8.0, "trained": 8},
         "dose": {"gains": [0.5, 1.0, 2.0], "paths": dose},
     }

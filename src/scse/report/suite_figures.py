@@ -96,7 +96,8 @@ def anchor_start(evidence: Evidence) -> Figure | None:
     """The first steering diagnosis of the suite's runs."""
     for arm in evidence.suite.arms:
         for record in evidence.shelf.of_task(arm, "steering"):
-            return draw_anchor_start(record.facts["panels"])
+            if "panels" in record.facts:
+                return draw_anchor_start(record.facts["panels"])
     return None
 
 
