@@ -1,0 +1,28 @@
+"""What is in results/ is what its records say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from scse.cli import main
+from scse.experiments.records import read_records
+
+RESULTS = Path(__file__).parent.parent.parent / "results" / "mini-wikitext-2"
+SUITES = ("ablations", "add-anchor-design", "add-causal-forcing")
+
+
+def test_the_tables_are_made_of_the_records(tmp_path, capsys):
+    arguments = ["--data", "wikitext-2-v1", "--suites", ",".join(SUITES), "--out", str(tmp_path)]
+    assert main(["report", str(RESULTS / "records.jsonl"), *arguments]) == 0
+    for name in SUITES:
+        made = (tmp_path / "tables" / f"{name}.md").read_text(encoding="utf-8")
+        assert made == (RESULTS / "report" / "tables" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_every_record_says_where_it_comes_from():
+    records = read_records([RESULTS / "records.jsonl"])
+    assert {record.seed for record in records} == {0, 1, 2}
+    assert len({(record.identity["model"]["family"], record.seed) for record in records}) == 17 * 3
+    for record in records:
+        assert {"data", "git", "torch", "time"} <= record.facts.keys()
+        assert record.identity["trained_steps"] == 400
