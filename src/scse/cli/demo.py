@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="where the runs go (default: runs/demo)")
     parser.add_argument("--report", default="report", metavar="DIR", help="where the page goes (default: report)")
     parser.add_argument("--steps", type=int, metavar="N", help="optimiser steps of each run (default: 400)")
-    parser.add_argument("--windows", type=int, default=128, metavar="N", help="of each evaluation (default 128)")
+    parser.add_argument("--windows", type=int, default=64, metavar="N", help="of each evaluation (default 64)")
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)
