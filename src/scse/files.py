@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import glob
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from scse.errors import UserError
 
 TEMPORARY = ".tmp"
+SEAL = "sha256"
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success it is synced and takes the place of `path` at once.
 
-    Readers see the old content or all of the new, also after a crash. A killed writer leaves a temporary file behind,
-    which `sweep` removes.
+    Readers see the old content or all of the new, also after a crash. What killed writers of the same file left behind
+    is removed first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+    temporary = _fresh_beside(path)
     try:
         yield temporary
         share(temporary)
@@ -41,10 +44,7 @@ def replacing_folder(path: Path) -> Iterator[Path]:
     What killed writers of the same folder left behind is removed first.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    for left_over in path.parent.glob(f".{path.name}.*{TEMPORARY}"):
-        if not _alive(left_over.name.split(".")[-2]):
-            shutil.rmtree(left_over, ignore_errors=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
+    draft = _fresh_beside(path)
     draft.mkdir()
     try:
         yield draft
@@ -56,14 +56,31 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def _fresh_beside(path: Path) -> Path:
+    """This process's temporary name for `path`. Those of processes of this machine that died are removed."""
+    here = os.uname().nodename
+    for left_over in path.parent.glob(f".{glob.escape(path.name)}.*@{glob.escape(here)}{TEMPORARY}"):
+        writer = left_over.name.removeprefix(f".{path.name}.").partition("@")[0]
+        if not _alive(writer):
+            _remove(left_over)
+    return path.with_name(f".{path.name}.{os.getpid()}@{here}{TEMPORARY}")
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def _alive(process: str) -> bool:
     try:
         os.kill(int(process), 0)
-    except (ValueError, ProcessLookupError):
+    except (ValueError, OverflowError, ProcessLookupError):
         return False
     except PermissionError:
         return True
-    return True
+    return int(process) != os.getpid()
 
 
 def share(path: Path) -> None:
@@ -112,3 +129,30 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise UserError(f"{path} must hold a JSON object, not {type(data).__name__}")
     return data
+
+
+def write_sealed(path: Path, format: int, data: Mapping[str, Any]) -> None:
+    """Write a JSON object that carries its format and a hash of itself."""
+    body = {"format": format, **data}
+    write_json(path, {**body, SEAL: content_hash(body)})
+
+
+def read_sealed(path: Path, format: int) -> dict[str, Any]:
+    """What `write_sealed` wrote, unaltered and of this format; otherwise one line."""
+    body = read_json(path)
+    claimed = body.pop(SEAL, None)
+    if body.get("format") != format:
+        raise UserError(f"{path} has format {body.get('format')!r}; this version reads {format}")
+    if claimed != content_hash(body):
+        raise UserError(f"{path} is damaged: it does not have the hash written in it; restore it")
+    return body
+
+
+def content_hash(data: Mapping[str, Any]) -> str:
+    """A hash of what a JSON object says, whatever its order and layout."""
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

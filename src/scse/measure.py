@@ -9,6 +9,11 @@ from itertools import accumulate
 import torch
 
 
+def elapsed(begin: float) -> float:
+    """Seconds since `begin = time.perf_counter()`; always positive, for those who divide by it."""
+    return max(time.perf_counter() - begin, 1e-9)
+
+
 def best_seconds(work: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """The shortest time of each piece; the pieces take turns, so that a slow minute of the machine hits all alike."""
     best = dict.fromkeys(work, float("inf"))
@@ -16,7 +21,7 @@ def best_seconds(work: Mapping[str, Callable[[], object]], repeats: int) -> dict
         for name, piece in work.items():
             begin = time.perf_counter()
             piece()
-            best[name] = min(best[name], time.perf_counter() - begin)
+            best[name] = min(best[name], elapsed(begin))
     return best
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from scse.config import ModelConfig
 from scse.errors import UserError
-from scse.files import read_json, replacing, write_json
+from scse.files import file_hash, read_sealed, replacing, write_sealed
 from scse.model import LoopedLM
 
-FORMAT = 1
+FORMAT = 2
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def save_model(model: LoopedLM, folder: str | Path) -> None:
-    """Write the configuration and the weights."""
+    """Write the weights, then the configuration, which carries the hash of both."""
     folder = Path(folder)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     with replacing(folder / WEIGHTS_FILE) as temporary:
@@ -27,37 +30,59 @@ def save_model(model: LoopedLM, folder: str | Path) -> None:
             save_file(weights, temporary, metadata={"format": "pt"})
         except SafetensorError as error:
             raise OSError(f"cannot write {folder / WEIGHTS_FILE}: {error}") from None
-    write_json(folder / CONFIG_FILE, {"format": FORMAT, "model": model.config.to_dict()})
+    stated = {"model": model.config.to_dict(), "weights": file_hash(folder / WEIGHTS_FILE)}
+    write_sealed(folder / CONFIG_FILE, FORMAT, stated)
 
 
 def load_model(folder: str | Path, device: str | torch.device = "cpu") -> LoopedLM:
     """The model of a folder written by `save_model`, in evaluation mode. No code of the folder is executed."""
     folder = Path(folder)
+    return build(verify_model(folder), folder / WEIGHTS_FILE).to(device).eval()
+
+
+def verify_model(folder: Path) -> ModelConfig:
+    """What model a folder holds, when both of its files are as they were written; otherwise one line."""
     if not (folder / CONFIG_FILE).is_file():
         raise UserError(f"no {CONFIG_FILE} in {folder}; name a folder that holds a saved model")
-    data = read_json(folder / CONFIG_FILE)
-    if data.get("format") != FORMAT:
-        raise UserError(f"{folder / CONFIG_FILE} has format {data.get('format')!r}; this version reads {FORMAT}")
-    model = LoopedLM(ModelConfig.from_dict(data.get("model", {})))
-    load_weights(model, folder / WEIGHTS_FILE)
-    return model.to(device).eval()
-
-
-def load_weights(model: torch.nn.Module, path: Path) -> None:
-    """Load a safetensors file whose names, shapes and types must be exactly the model's."""
+    stated = read_sealed(folder / CONFIG_FILE, FORMAT)
     try:
-        weights = load_file(path)
+        digest = file_hash(folder / WEIGHTS_FILE)
+    except OSError as error:
+        raise UserError(f"cannot read the weights in {folder / WEIGHTS_FILE}: {error.strerror}") from None
+    if digest != stated.get("weights"):
+        raise UserError(f"{folder / WEIGHTS_FILE} is damaged: it does not have the hash in {CONFIG_FILE}; restore it")
+    return ModelConfig.from_dict(stated.get("model", {}))
+
+
+def build(config: ModelConfig, weights: Path) -> LoopedLM:
+    """A model with the weights of a file. Only when the file is known to fit is anything as large as it allocated."""
+    try:
+        with torch.device("meta"):
+            blank = LoopedLM(config)
+    except (RuntimeError, OverflowError):
+        raise UserError("the configuration describes a model larger than any memory; restore it") from None
+    _check(weights, blank.state_dict())
+    model = LoopedLM(config)
+    model.load_state_dict(load_file(weights))
+    return model
+
+
+def _check(path: Path, expected: Mapping[str, Tensor]) -> None:
+    """The names, shapes and types in a safetensors file must be exactly those expected."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = file.keys()
+            found = {name: file.get_slice(name) for name in names}
+            shapes = {name: list(tensor.get_shape()) for name, tensor in found.items()}
+            kinds = {name: DTYPES.get(tensor.get_dtype()) for name, tensor in found.items()}
     except (OSError, SafetensorError) as error:
         raise UserError(f"cannot read the weights in {path}: {error}") from None
-    expected = model.state_dict()
-    for name in expected.keys() ^ weights.keys():
+    for name in expected.keys() ^ shapes.keys():
         fault = "lacks" if name in expected else "has an unknown"
         raise UserError(f"{path} {fault} tensor '{name}'; it does not belong to this configuration")
     for name, tensor in expected.items():
-        if tensor.shape != weights[name].shape:
-            found, wanted = list(weights[name].shape), list(tensor.shape)
-            raise UserError(f"{path}: tensor '{name}' has shape {found}, the configuration needs {wanted}")
-        if tensor.dtype != weights[name].dtype:
-            kinds = f"type {weights[name].dtype}, the configuration needs {tensor.dtype}"
-            raise UserError(f"{path}: tensor '{name}' has {kinds}")
-    model.load_state_dict(weights)
+        if list(tensor.shape) != shapes[name]:
+            wanted = f"shape {shapes[name]}, the configuration needs {list(tensor.shape)}"
+            raise UserError(f"{path}: tensor '{name}' has {wanted}")
+        if tensor.dtype != kinds[name]:
+            raise UserError(f"{path}: tensor '{name}' has another type than {tensor.dtype}, which it needs")

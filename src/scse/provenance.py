@@ -33,5 +33,6 @@ def git_revision(folder: Path = Path(__file__).parent) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
+    # Without optional locks: a process killed while git refreshes its index would leave the repository locked.
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

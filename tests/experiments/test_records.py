@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 
 import pytest
 
-from scse.errors import UserError
+from scse.errors import RunFailure, UserError
+from scse.experiments import records
 from scse.experiments.records import Record, append_records, identity, new_record, read_records
 from scse.training import assemble
 
@@ -77,14 +79,26 @@ def test_parallel_writers_lose_nothing(tmp_path):
     assert len(read_records([path])) == 4 * 29
 
 
-def test_a_torn_last_line_is_passed_over_and_written_past(tmp_path):
+@pytest.mark.parametrize(("lost", "left"), [(40, [0]), (1, [0, 1])], ids=["half a line", "only its end"])
+def test_an_unfinished_last_line_is_passed_over_and_written_past(tmp_path, caplog, lost, left):
+    """As by a writer that was killed: what is whole stays, what is not counts as never written."""
     path = tmp_path / "records.jsonl"
     append_records(path, [record(seed=0), record(seed=1)])
-    path.write_bytes(path.read_bytes()[:-40])
-    assert [r.seed for r in read_records([path])] == [0]
+    path.write_bytes(path.read_bytes()[:-lost])
+    assert [r.seed for r in read_records([path])] == left
+    assert ("records.jsonl:2 is unfinished" in caplog.text) == (lost > 1)
     append_records(path, [record(seed=2)])
-    with pytest.raises(UserError, match=r"records\.jsonl:2 is damaged"):
-        read_records([path])
+    assert [r.seed for r in read_records([path])] == [*left, 2]
+
+
+def test_a_write_that_fails_half_way_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "records.jsonl"
+    append_records(path, [record(seed=0)])
+    before = path.read_bytes()
+    monkeypatch.setattr(records.os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left")))
+    with pytest.raises(RunFailure, match=r"records\.jsonl: No space left; mend this"):
+        append_records(path, [record(seed=1)])
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("damage", ["digit", "no hash", "not json", "binary"])

@@ -26,10 +26,13 @@ def run(args: Arguments) -> None:
     from scse.evaluation.runs import open_run
 
     try:
+        from transformers.utils.logging import disable_progress_bar
+
         from scse.hf.export import export, measure
     except ModuleNotFoundError as missing:
         raise UserError(f"exporting needs the package '{missing.name}'; pip install 'scse[hf]'") from None
 
+    disable_progress_bar()  # of transformers, for weights that are written in a moment
     opened = open_run(args.run)
     folder = Path(args.folder)
     measured, about = measure(opened, args.data_dir, args.cache_dir, show=not args.quiet)

@@ -47,6 +47,7 @@ def run(args: Arguments) -> None:
     from scse.evaluation.rules import exit_rule
     from scse.evaluation.runs import open_run
     from scse.generation import Depth, Generation, Sampling, continue_text
+    from scse.measure import elapsed
 
     if args.seed < 0:
         raise UserError(f"--seed must not be negative, got {args.seed}")
@@ -65,7 +66,7 @@ def run(args: Arguments) -> None:
         return
     begin = time.perf_counter()
     found = deque(growing, maxlen=1).pop()
-    seconds = time.perf_counter() - begin
+    seconds = elapsed(begin)
     if args.compare and not args.json:
         print_side_by_side(prompt, depths, found, args.show_depth)
         return

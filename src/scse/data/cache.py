@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from scse.errors import UserError
-from scse.files import expand, replacing, sweep
+from scse.files import expand, file_hash, replacing, sweep
 
 log = logging.getLogger("scse")
 
@@ -97,8 +97,7 @@ class Artifact:
             raise _UnfitError("missing")
         if data.stat().st_size != _product(stated.get("count"), self.item_bytes):
             raise _UnfitError("truncated or grown")
-        with data.open("rb") as handle:
-            digest = hashlib.file_digest(handle, "sha256").hexdigest()
+        digest = file_hash(data)
         if digest != stated.get("sha256"):
             raise _UnfitError("altered (its hash differs)")
         return Stored(data, digest)

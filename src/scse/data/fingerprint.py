@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scse.data.cache import write_atomically
 from scse.data.readers import SourceFile
 from scse.errors import UserError
+from scse.files import file_hash, read_sealed, write_sealed
 
 log = logging.getLogger("scse")
 
 MEMO_NAME = "file-hashes.json"
-MEMO_VERSION = 1
+MEMO_FORMAT = 2
 MEMO_FROM_BYTES = 1 << 20  # smaller files are hashed each time: cheaper than trusting a time stamp
 
 
@@ -64,11 +62,8 @@ class Ledger:
     def save(self) -> None:
         if not self._dirty:
             return
-        body = {"version": MEMO_VERSION, "facts": self._facts}
-        text = json.dumps({**body, "sha256": _checksum(body)})
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(self._path, text.encode())
+            write_sealed(self._path, MEMO_FORMAT, {"facts": self._facts})
         except OSError as error:
             log.debug("file hashes not remembered: %s", error)
 
@@ -88,23 +83,14 @@ def _measure(file: SourceFile, fact: str) -> str | int:
     if fact != "sha256":
         return file.count()
     try:
-        with file.path.open("rb") as handle:
-            return hashlib.file_digest(handle, "sha256").hexdigest()
+        return file_hash(file.path)
     except OSError as error:
         raise UserError(f"cannot read {file.path}: {error.strerror or error}") from None
 
 
-def _checksum(body: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-
-
 def _load_memo(path: Path) -> dict[str, dict[str, Any]]:
     try:
-        memo = json.loads(path.read_text("utf-8"))
-        claimed = memo.pop("sha256")
-        if memo["version"] == MEMO_VERSION and claimed == _checksum(memo):
-            facts: dict[str, dict[str, Any]] = memo["facts"]
-            return facts
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        pass
-    return {}
+        facts: dict[str, dict[str, Any]] = read_sealed(path, MEMO_FORMAT)["facts"]
+    except (UserError, KeyError):
+        return {}
+    return facts

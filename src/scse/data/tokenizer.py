@@ -70,6 +70,11 @@ class Tokenizer:
         except OSError as error:
             raise UserError(f"cannot write {Path(folder) / TOKENIZER_FILE}: {error.strerror}") from None
 
+    def is_saved(self, folder: str | Path) -> bool:
+        """Whether a folder holds this tokenizer, undamaged."""
+        path = Path(folder) / TOKENIZER_FILE
+        return path.is_file() and path.read_bytes() == self.serialised()
+
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
     """The tokenizer that `Tokenizer.save` wrote into a folder."""

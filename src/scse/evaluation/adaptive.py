@@ -13,6 +13,7 @@ from torch import Tensor
 
 from scse.evaluation.perplexity import windows
 from scse.evaluation.rules import ExitRule, largest
+from scse.measure import elapsed
 from scse.model import LoopedLM, State, unroll
 from scse.progress import Meter
 from scse.recurrence import Frame
@@ -75,7 +76,7 @@ def offline(
             depths[k].append(where)
         count += targets.numel()
         meter.advance(targets.numel())
-    seconds = time.perf_counter() - begin
+    seconds = elapsed(begin)
     return [
         AdaptiveResult(np.concatenate(found), total / count, count, seconds)
         for found, total in zip(depths, sums, strict=True)
@@ -107,7 +108,7 @@ def online(
         depths.append(queue.depths)
         total += queue.nll
         count += targets.numel()
-    return AdaptiveResult(np.concatenate(depths), total / count, count, time.perf_counter() - begin)
+    return AdaptiveResult(np.concatenate(depths), total / count, count, elapsed(begin))
 
 
 class _Queue:

@@ -13,6 +13,7 @@ from scse.evaluation.calibration import calibrate, calibrate_quality, exit_depth
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.evaluation.rules import exit_rule
 from scse.evaluation.tokenwise import calibrate_tokens, tokenwise
+from scse.measure import elapsed
 from scse.model import LoopedLM
 from scse.progress import progress
 
@@ -68,7 +69,7 @@ class AdaptiveEvaluation:
             (static,) = perplexity_over_depths(
                 self.model, tokens, [depth], settings.batch, settings.limit, show=self.show
             )
-            seconds = time.perf_counter() - begin
+            seconds = elapsed(begin)
             for mode in settings.modes:
                 threshold, found = results[budget, mode]
                 histogram = found.histogram(settings.ceiling)

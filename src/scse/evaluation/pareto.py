@@ -11,6 +11,7 @@ import numpy as np
 from scse.evaluation.budgets import AdaptiveEvaluation, AdaptiveSettings
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.flops import body_flops, head_flops
+from scse.measure import elapsed
 from scse.model import LoopedLM
 
 BYTES_PER_NUMBER = 4
@@ -47,7 +48,7 @@ class ParetoEvaluation:
         for depth in sorted({depth if useful is None else min(depth, useful) for depth in depths}):
             begin = time.perf_counter()
             (result,) = perplexity_over_depths(self.model, tokens, [depth], self.batch, self.limit, self.show)
-            points.append(self._point("fixed", depth, result.ppl, time.perf_counter() - begin, result.tokens))
+            points.append(self._point("fixed", depth, result.ppl, elapsed(begin), result.tokens))
         return points
 
     def adaptive(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from scse.measure import peak_bytes
+from scse.measure import elapsed, peak_bytes
 from scse.model import LoopedLM
 
 WARM_UP = 2
@@ -37,7 +37,7 @@ def profile(model: LoopedLM, depths: Sequence[int], batch: int, length: int, rep
             begin = time.perf_counter()
             model(ids, depth)
             if turn >= WARM_UP:
-                times[depth].append(time.perf_counter() - begin)
+                times[depth].append(elapsed(begin))
     return [_row(model, ids, depth, seconds) for depth, seconds in times.items()]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
 from scse.errors import UserError
 from scse.model import LoopedLM
-from scse.persistence import load_model, load_weights
+from scse.persistence import build, load_model
 from scse.training.checkpoint import WEIGHTS, CheckpointStore
 from scse.training.config import TrainConfig
 from scse.training.run_folder import read_run_config
@@ -44,6 +44,5 @@ def open_run(folder: str | Path) -> Run:
     checkpoint = CheckpointStore(folder / "checkpoints", keep=1).newest()
     if checkpoint is None:
         raise UserError(f"{folder} has no usable checkpoint yet; continue it with the 'scse train' that began it")
-    model = LoopedLM(config.model)
-    load_weights(model, checkpoint.folder / WEIGHTS)
-    return Run(folder, config, model.eval(), tokenizer, checkpoint.step)
+    model = build(config.model, checkpoint.folder / WEIGHTS).eval()
+    return Run(folder, config, model, tokenizer, checkpoint.step)

@@ -17,6 +17,7 @@ from scse.evaluation.adaptive import AdaptiveResult
 from scse.evaluation.calibration import BUDGET_TOLERANCE
 from scse.evaluation.perplexity import windows
 from scse.evaluation.rules import ExitRule
+from scse.measure import elapsed
 from scse.model import LoopedLM, State
 from scse.progress import Meter
 
@@ -60,7 +61,7 @@ def tokenwise(
         depths.append(taken.ravel())
         count += targets.numel()
         meter.advance(targets.numel())
-    return AdaptiveResult(np.concatenate(depths), total / count, count, time.perf_counter() - begin)
+    return AdaptiveResult(np.concatenate(depths), total / count, count, elapsed(begin))
 
 
 def calibrate_tokens(

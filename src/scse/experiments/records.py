@@ -7,16 +7,17 @@ tag, adaptive settings. A repeat replaces the older record; it never adds a seed
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from scse.errors import UserError
+from scse.errors import RunFailure, UserError
+from scse.files import content_hash
 from scse.provenance import provenance
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FILE = "records.jsonl"
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what a damaged line raises
+log = logging.getLogger("scse")
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,12 @@ class Record:
     @property
     def key(self) -> str:
         """A hash of the identity."""
-        return _hash(self.identity)
+        return content_hash(self.identity)
 
     @property
     def group(self) -> str:
         """A hash of the identity without its seed: records of one group differ in the seed alone."""
-        return _hash({name: value for name, value in self.identity.items() if name != "seed"})
+        return content_hash({name: value for name, value in self.identity.items() if name != "seed"})
 
     @property
     def seed(self) -> int:
@@ -97,25 +100,32 @@ def new_record(identity: Mapping[str, Any], metrics: Mapping[str, float], data_h
 
 
 def append_records(path: Path, records: Iterable[Record]) -> None:
-    """Add lines to a record file in one write under a lock, so that parallel writers never mix or lose lines."""
-    lines = "".join(_line(record) + "\n" for record in records)
+    """Add lines to a record file under a lock: all of them or none, and never mixed with those of another writer.
+
+    A line that a killed writer left unfinished is removed first; its evaluation then counts as not made.
+    """
+    lines = "".join(_line(record) + "\n" for record in records).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b") as stream:
+        with path.open("a+b", buffering=0) as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)
-            if _ends_torn(stream.fileno()):
-                lines = "\n" + lines
-            stream.write(lines.encode())
-            stream.flush()
-            os.fsync(stream.fileno())
+            end = _end_whole(stream, path)
+            try:
+                _write_all(stream, lines)
+                os.fsync(stream.fileno())
+            except OSError:
+                stream.truncate(end)
+                raise
     except OSError as error:
-        raise UserError(f"cannot write records to {path}: {error.strerror}") from None
+        reason = f"cannot write records to {path}: {error.strerror}"
+        raise RunFailure(f"{reason}; mend this and run the same command again") from None
 
 
 def read_records(paths: Iterable[Path]) -> list[Record]:
     """All records of some files, one per identity, later lines and files taking precedence.
 
-    A damaged line is an error that names file and line, except a last line that a killed writer left unfinished.
+    A damaged line is an error that names file and line. A last line that a killed writer left unfinished is passed
+    over with a warning.
     """
     latest: dict[str, Record] = {}
     for path in paths:
@@ -127,7 +137,9 @@ def read_records(paths: Iterable[Path]) -> list[Record]:
 
 def _read_file(path: Path) -> Iterable[Record]:
     try:
-        lines = path.read_bytes().split(b"\n")
+        with path.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH)  # not while a line is being written
+            lines = stream.read().split(b"\n")
     except OSError as error:
         raise UserError(f"cannot read records in {path}: {error.strerror}") from None
     for number, line in enumerate(lines, start=1):
@@ -135,30 +147,44 @@ def _read_file(path: Path) -> Iterable[Record]:
             continue
         try:
             yield _parse(line)
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except UNREADABLE:
             if number == len(lines):
+                log.warning("%s:%d is unfinished and does not count", path, number)
                 return
             raise UserError(f"{path}:{number} is damaged; restore the file or delete that line") from None
 
 
 def _line(record: Record) -> str:
     body = {"identity": record.identity, "metrics": record.metrics, "facts": record.facts, "format": FORMAT}
-    return json.dumps({**body, "sha256": _hash(body)}, ensure_ascii=False)
+    return json.dumps({**body, "sha256": content_hash(body)}, ensure_ascii=False)
 
 
 def _parse(line: bytes) -> Record:
     data = json.loads(line)
     claimed = data.pop("sha256")
-    if claimed != _hash(data) or data["format"] != FORMAT:
+    if claimed != content_hash(data) or data["format"] != FORMAT:
         raise ValueError("the line is not what was written")
     return Record(data["identity"], data["metrics"], data["facts"])
 
 
-def _ends_torn(descriptor: int) -> bool:
-    """Whether the file ends without a newline, as after a writer that was killed in mid-line."""
-    size = os.fstat(descriptor).st_size
-    return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+def _end_whole(stream: IO[bytes], path: Path) -> int:
+    """Make the file end with a whole line and say where; a last line that only lacks its end is given one."""
+    size = stream.seek(0, os.SEEK_END)
+    if size == 0 or os.pread(stream.fileno(), 1, size - 1) == b"\n":
+        return size
+    stream.seek(0)
+    content = stream.read()
+    begin = content.rfind(b"\n") + 1
+    try:
+        _parse(content[begin:])
+    except UNREADABLE:
+        log.warning("%s: removing the unfinished last line", path)
+        return stream.truncate(begin)
+    _write_all(stream, b"\n")
+    return size + 1
 
 
-def _hash(data: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+def _write_all(stream: IO[bytes], content: bytes) -> None:
+    """An unbuffered write may end early, for example where the disk does."""
+    while content:
+        content = content[stream.write(content) :]

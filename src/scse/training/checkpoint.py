@@ -2,7 +2,7 @@
 
     checkpoints/step-400/model.safetensors      the weights, by their names in the model
                          optimizer.safetensors  AdamW's two moments, as exp_avg.<name> and exp_avg_sq.<name>
-                         state.json             step, validation perplexity, sha256 of the other two files
+                         state.json             step, validation perplexity, sha256 of the other two files and of itself
 
 Random streams and the position in the data are functions of the step (`streams.py`, `batches.py`).
 """
@@ -10,7 +10,6 @@ Random streams and the position in the data are functions of the step (`streams.
 from __future__ import annotations
 
 import errno
-import hashlib
 import logging
 import os
 import shutil
@@ -23,10 +22,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from scse.errors import RunFailure, UserError
-from scse.files import read_json, share, sync, write_json
+from scse.files import file_hash, read_sealed, share, sync, write_sealed
 from scse.training.distributed import fill, whole
 
-FORMAT = 1
+FORMAT = 2
 WEIGHTS, MOMENTS, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 log = logging.getLogger("scse")
 
@@ -84,8 +83,8 @@ class CheckpointStore:
                 share(partial / name)
                 sync(partial / name)
                 hashes[name] = file_hash(partial / name)
-            state = {"format": FORMAT, "step": step, "validation_ppl": validation_ppl, "sha256": hashes}
-            write_json(partial / STATE, state)
+            state = {"step": step, "validation_ppl": validation_ppl, "files": hashes}
+            write_sealed(partial / STATE, FORMAT, state)
             if final.exists():
                 shutil.rmtree(final)
             os.replace(partial, final)
@@ -109,10 +108,10 @@ class CheckpointStore:
 
     def _validation_ppl(self, step: int) -> float | None:
         try:
-            value = read_json(self.folder / f"step-{step}" / STATE).get("validation_ppl")
+            value = read_sealed(self.folder / f"step-{step}" / STATE, FORMAT)["validation_ppl"]
         except UserError:
             return None
-        return float(value) if isinstance(value, int | float) else None
+        return None if value is None else float(value)
 
     def _write_failure(self, step: int, error: Exception) -> str:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -169,24 +168,19 @@ def restore(checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Opt
 
 def verify(folder: Path) -> Checkpoint:
     """The checkpoint in a folder, all hashes checked; a `UserError` names what is wrong."""
-    state = read_json(folder / STATE)
-    hashes, ppl = state.get("sha256"), state.get("validation_ppl")
-    if not isinstance(hashes, dict) or not (ppl is None or isinstance(ppl, int | float)):
-        raise UserError(f"{folder / STATE} holds values of the wrong type")
-    if state.get("format") != FORMAT:
-        raise UserError(f"{folder / STATE} has format {state.get('format')!r}, this version reads {FORMAT}")
-    if folder.name != f"step-{state.get('step')}":
-        raise UserError(f"{folder / STATE} says step {state.get('step')!r}")
-    for name in (WEIGHTS, MOMENTS):
+    state = read_sealed(folder / STATE, FORMAT)
+    try:
+        found = Checkpoint(folder, int(state["step"]), state["validation_ppl"])
+        hashes = {name: str(state["files"][name]) for name in (WEIGHTS, MOMENTS)}
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{folder / STATE} does not say what a checkpoint must say") from None
+    if folder.name != f"step-{found.step}":
+        raise UserError(f"{folder / STATE} says step {found.step}")
+    for name, stated in hashes.items():
         try:
-            found = file_hash(folder / name)
+            digest = file_hash(folder / name)
         except OSError as error:
             raise UserError(f"cannot read {folder / name}: {error.strerror}") from None
-        if found != hashes.get(name):
+        if digest != stated:
             raise UserError(f"{folder / name} does not have the hash written in {STATE}")
-    return Checkpoint(folder, int(state["step"]), ppl)
-
-
-def file_hash(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return found

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from scse.errors import UserError
-from scse.files import read_json, replacing, sweep, write_json
+from scse.files import read_sealed, replacing, sweep, write_sealed
 from scse.provenance import provenance
 from scse.training.config import TrainConfig, differences
 
-FORMAT = 1
+FORMAT = 2
 
 
 class RunInUse(UserError):
@@ -31,25 +31,46 @@ class RunInUse(UserError):
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the run for this process; a second trainer is refused. The lock goes with the process, also on SIGKILL."""
+    handle = _take(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise UserError(f"cannot write the run folder {folder}: {error.strerror}; choose another --out") from None
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
-            remedy = "wait for it or choose another --out"
-            raise RunInUse(f"{folder} is in use by another trainer (process {holder}); {remedy}") from None
         os.ftruncate(handle, 0)
         os.write(handle, f"{os.getpid()}\n".encode())
         for touched in (folder, folder / "model"):
             sweep(touched)
         yield
     finally:
+        if not (folder / "config.json").exists():
+            _leave_nothing(folder)
         os.close(handle)
+
+
+def _take(folder: Path) -> int:
+    """The run's lock file, open and held."""
+    path = folder / ".lock"
+    while True:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise UserError(f"cannot write the run folder {folder}: {error.strerror}; choose another --out") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
+            os.close(handle)
+            remedy = "wait for it or choose another --out"
+            raise RunInUse(f"{folder} is in use by another trainer (process {holder}); {remedy}") from None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        os.close(handle)  # the holder before took the file away; hold the one that is there now
+
+
+def _leave_nothing(folder: Path) -> None:
+    """A run that never began: take away the lock, and the folder if there is nothing else in it."""
+    with contextlib.suppress(OSError):
+        (folder / ".lock").unlink()
+        folder.rmdir()
 
 
 def in_use(folder: Path) -> bool:
@@ -74,7 +95,7 @@ def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str]) ->
         if any(folder.glob("checkpoints/step-*")):
             raise UserError(f"{folder} holds checkpoints but no config.json; restore it or choose another --out")
         begun_with = {"train": wanted.to_dict(), "data": dict(data), "provenance": provenance()}
-        write_json(path, {"format": FORMAT, **begun_with})
+        write_sealed(path, FORMAT, begun_with)
         return
     begun, begun_data = read_run_config(folder)
     refuse_changes(folder, {**begun.to_dict(), "data": begun_data}, {**wanted.to_dict(), "data": dict(data)})
@@ -91,13 +112,10 @@ def refuse_changes(folder: Path, begun: Mapping[str, Any], wanted: Mapping[str, 
 
 def read_run_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:
     """What a run was started with, and the hashes of its data."""
-    path = folder / "config.json"
-    stored = read_json(path)
-    if stored.get("format") != FORMAT:
-        raise UserError(f"{path} has format {stored.get('format')!r}; this version reads {FORMAT}")
+    stored = read_sealed(folder / "config.json", FORMAT)
     train, data = stored.get("train"), stored.get("data")
     if not (isinstance(train, dict) and isinstance(data, dict)):
-        raise UserError(f"{path} holds values of the wrong type; restore it")
+        raise UserError(f"{folder / 'config.json'} holds values of the wrong type; restore it")
     return TrainConfig.from_dict(train), data
 
 

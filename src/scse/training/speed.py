@@ -7,6 +7,7 @@ import time
 import torch
 
 from scse.flops import body_flops, head_flops
+from scse.measure import elapsed
 from scse.training.config import TrainConfig
 
 
@@ -19,7 +20,7 @@ def matmul_rate(dtype: torch.dtype, device: torch.device, size: int = 2048, repe
         torch.mm(left, right)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
-        best = min(best, time.perf_counter() - begin)
+        best = min(best, elapsed(begin))
     return 2 * size**3 / best
 
 

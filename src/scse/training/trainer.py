@@ -17,8 +17,9 @@ import torch
 from scse.data import Corpus, open_corpus
 from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
+from scse.measure import elapsed
 from scse.model import LoopedLM
-from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, load_weights, save_model
+from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, build, save_model, verify_model
 from scse.progress import Meter, progress
 from scse.training.batches import BatchSource
 from scse.training.checkpoint import WEIGHTS, CheckpointStore, collect, restore
@@ -83,7 +84,7 @@ class Trainer:
         self.module = distribute(Objective(self.model, options.recompute), options.strategy, here)
         self.optimiser = make_optimiser(self.module, self.config)
         self.store = CheckpointStore(folder / "checkpoints", options.keep)
-        if here.leads and not (folder / "model" / "tokenizer.json").exists():
+        if here.leads and not corpus.tokenizer.is_saved(folder / "model"):
             corpus.tokenizer.save(folder / "model")
         self.rate = 0.0
         self.last_ppl: float | None = None
@@ -119,7 +120,7 @@ class Trainer:
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
 
-        seconds = time.perf_counter() - begin
+        seconds = elapsed(begin)
         tokens = self.config.tokens_per_step
         share = training_flops(self.config, self.model.recurrence.body_applications(loops)) / seconds
         share /= self.rate * self.world.size
@@ -183,12 +184,10 @@ class Trainer:
 
     def _export(self) -> None:
         """The final model, beside its tokenizer, in `model/`."""
-        target = self.folder / "model"
-        if not self.world.leads or all((target / name).exists() for name in (CONFIG_FILE, WEIGHTS_FILE)):
+        if not self.world.leads or _is_whole(self.folder / "model"):
             return
-        final = LoopedLM(self.config.model)
-        load_weights(final, self.store.folder / f"step-{self.config.steps}" / WEIGHTS)
-        save_model(final, target)
+        final = build(self.config.model, self.store.folder / f"step-{self.config.steps}" / WEIGHTS)
+        save_model(final, self.folder / "model")
 
     def _micro_batches(self) -> int:
         """Parts of a batch over all processes. N processes with one part each are one process with N parts."""
@@ -218,6 +217,18 @@ class Trainer:
         left = (self.config.steps - step) * self.config.tokens_per_step
         shown = self.world.leads and not self.options.quiet
         return progress(f"{self.config.model.family}: training", left, "tok", enabled=shown)
+
+
+def _is_whole(model: Path) -> bool:
+    """Whether the final model is there, as it was written. A damaged one is reported."""
+    if not all((model / name).exists() for name in (CONFIG_FILE, WEIGHTS_FILE)):
+        return False
+    try:
+        verify_model(model)
+    except UserError as damage:
+        log.warning("%s; writing it again from the last checkpoint", damage)
+        return False
+    return True
 
 
 @dataclass

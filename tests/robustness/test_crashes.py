@@ -1,0 +1,171 @@
+"""Whatever cuts a command short, the same command again ends as if nothing had happened.
+
+Every target is a command with what it leaves behind. It is killed just before each of its writes (a sample of them
+here), killed at random moments many times over, and refused any space on the disk; then it is given again and must
+leave the same bytes as an undisturbed one: nothing lost, doubled or left over. SCSE_KILLS sets how many.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from faulty import LEAKED, Commands
+
+from runs import command, run, write_corpus
+from scse.experiments.records import read_records
+from scse.files import file_hash
+
+KILLS = int(os.environ.get("SCSE_KILLS", "3"))
+ALIKE = {"seconds", "tokens_per_second", "matmul_share"}  # what no two runs have in common
+
+
+def train(base: Path, place: Path) -> list[str]:
+    """With a cache of its own: the text is tokenised first."""
+    argv = command(base / "corpus", place / "run", "--quiet", steps=6)
+    argv[argv.index("--cache-dir") + 1] = str(place / "cache")
+    argv[argv.index("--checkpoint-every") + 1] = "2"
+    return argv
+
+
+def suite(base: Path, place: Path) -> list[str]:
+    where = ("--data", str(base / "corpus"), "--cache-dir", str(place / "cache"), "--runs", str(place / "runs"))
+    size = ("--only", "scse,scse-initial", "--seeds", "0", "--steps", "2", "--limit", "1", "--depths", "8")
+    return ["suite", "run", "add-anchor-design", *where, *size, "--json"]
+
+
+def export(base: Path, place: Path) -> list[str]:
+    return ["export", str(base / "run"), str(place / "out"), "--cache-dir", str(base / "cache"), "--quiet"]
+
+
+def report(base: Path, place: Path) -> list[str]:
+    """Of all records of the results in the repository, so that there is something to draw."""
+    results = Path(__file__).parents[2] / "results" / "mini-wikitext-2" / "records.jsonl"
+    chosen = ("--suites", "add-anchor-design", "--data", "wikitext-2-v1")
+    return ["report", str(results), *chosen, "--out", str(place / "report")]
+
+
+TARGETS = {target.__name__: target for target in (train, suite, export, report)}
+
+
+def content(path: Path) -> object:
+    """What a file says, without times."""
+    if path.name == "metrics.jsonl":
+        rows = map(json.loads, path.read_text().splitlines())
+        return [{name: value for name, value in row.items() if name not in ALIKE} for row in rows]
+    if path.name == "records.jsonl":
+        assert len(path.read_text().splitlines()) == len(read_records([path])), "a record is there twice"
+        return {record.key: dict(record.metrics) for record in read_records([path])}
+    return file_hash(path)
+
+
+def outcome(place: Path) -> dict[str, object]:
+    """All that a command left behind. Locks are empty and stay; anything else unexpected makes a difference."""
+    files = (path for path in place.rglob("*") if path.is_file() and path.suffix != ".lock" and path.name != ".lock")
+    return {str(path.relative_to(place)): content(path) for path in files}
+
+
+@dataclass
+class Bench:
+    """A target, what it should leave behind, and how many writes and seconds that takes."""
+
+    commands: Commands
+    argv: list[str]
+    place: Path
+    wanted: dict[str, object]
+    writes: int
+    seconds: float
+
+    def meet(self, **fault: object) -> dict:
+        done = self.commands.run(self.argv, self.place, **fault)
+        assert done["code"] != LEAKED, done["err"]
+        assert "Traceback" not in done["err"], done["err"]
+        return done
+
+    def finish(self) -> None:
+        """Give the command again, undisturbed; it must end as it would have without all that went before."""
+        if self.argv[0] == "export":
+            shutil.rmtree(self.place / "out", ignore_errors=True)  # an export never writes into a finished one
+        done = self.meet()
+        assert done["code"] == 0, done["err"]
+        assert outcome(self.place) == self.wanted
+        self.clear()
+
+    def clear(self) -> None:
+        for path in self.place.iterdir():
+            shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("base")
+    run(write_corpus(folder / "corpus", words=6000), folder / "run", steps=3)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def commands():
+    server = Commands()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def bench(request, base, commands, tmp_path_factory):
+    place = tmp_path_factory.mktemp(request.param)
+    argv = TARGETS[request.param](base, place)
+    done = commands.run(argv, place)
+    assert done["code"] == 0, done["err"]
+    found = Bench(commands, argv, place, outcome(place), done["writes"], done["seconds"])
+    assert found.writes > 5
+    found.clear()
+    return found
+
+
+def spread(count: int) -> list[int]:
+    """Up to KILLS writes out of `count`, the first and the last among them."""
+    return sorted({1 + round(place * (count - 1) / max(1, KILLS - 1)) for place in range(min(count, KILLS))})
+
+
+def test_killed_before_each_write(bench):
+    for at in spread(bench.writes):
+        assert bench.meet(kind="die", at=at)["code"] == -signal.SIGKILL
+        bench.finish()
+
+
+def test_killed_again_and_again_at_random_moments(bench):
+    draw, killed = random.Random(KILLS), 0
+    while killed < KILLS:
+        if draw.random() < 0.5:
+            fault = {"kind": "late", "seconds": draw.uniform(0, bench.seconds)}
+        else:
+            fault = {"kind": "die", "at": draw.randint(1, bench.writes)}
+        done = bench.meet(**fault)
+        killed += done["code"] == -signal.SIGKILL
+        assert done["code"] in (0, -signal.SIGKILL) or bench.argv[0] == "export", done["err"]
+        if done["code"] == 0:
+            assert outcome(bench.place) == bench.wanted
+            bench.clear()
+    bench.finish()
+
+
+def test_no_space_left_at_any_moment(bench):
+    for at in spread(bench.writes):
+        done = bench.meet(kind="full", at=at)
+        if done["code"]:
+            assert done["code"] in (1, 2)
+            assert "No space left" in done["err"].strip().splitlines()[-1], done["err"]
+        bench.finish()
+
+
+def test_clocks_that_jump_change_nothing(bench):
+    for seed in range(max(1, KILLS // 3)):
+        done = bench.meet(kind="clock", seed=seed)
+        assert done["code"] == 0, done["err"]
+        bench.finish()
