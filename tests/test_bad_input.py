@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import pytest
 import torch
 
 from scse import ModelConfig, Shape, UserError, load_model, model_config, save_model
+from scse.persistence import build
 from tinymodels import TINY, some_ids, tiny
 
 
@@ -110,29 +110,44 @@ class TestDamagedModelFolders:
 
     def test_another_format(self, folder):
         (folder / "config.json").write_text('{"format": 99}')
-        with pytest.raises(ValueError, match="format 99; this version reads 1"):
+        with pytest.raises(ValueError, match="format 99; this version reads 2"):
             load_model(folder)
 
     def test_truncated_weights(self, folder):
         path = folder / "model.safetensors"
         path.write_bytes(path.read_bytes()[:-10])
-        with pytest.raises(ValueError, match="cannot read the weights"):
+        with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
             load_model(folder)
+        with pytest.raises(ValueError, match="cannot read the weights"):
+            build(tiny("scse").config, path)
 
     def test_missing_weights(self, folder):
         (folder / "model.safetensors").unlink()
         with pytest.raises(ValueError, match="cannot read the weights"):
             load_model(folder)
 
-    def test_weights_of_another_family(self, folder, tmp_path):
+    def test_weights_of_another_model_that_took_its_place(self, folder, tmp_path):
         save_model(tiny("looped", dtype=torch.float32), tmp_path / "other")
         (tmp_path / "other" / "model.safetensors").replace(folder / "model.safetensors")
-        with pytest.raises(ValueError, match="does not belong to this configuration"):
+        with pytest.raises(ValueError, match="does not have the hash"):
             load_model(folder)
 
-    def test_weights_of_another_shape(self, folder):
-        config = json.loads((folder / "config.json").read_text())
-        config["model"]["shape"]["ff_width"] = 96
-        (folder / "config.json").write_text(json.dumps(config))
-        with pytest.raises(ValueError, match="has shape"):
+    def test_weights_of_another_family(self, folder):
+        with pytest.raises(ValueError, match="does not belong to this configuration"):
+            build(tiny("looped").config, folder / "model.safetensors")
+
+    @pytest.mark.parametrize(
+        ("field", "size", "message"),
+        [("ff_width", 96, "has shape"), ("vocabulary", 10**12, "has shape"), ("ff_width", 10**18, "than any memory")],
+    )
+    def test_weights_of_another_shape(self, folder, field, size, message):
+        """Found out before anything of that size is allocated."""
+        config = tiny("scse").config
+        config = dataclasses.replace(config, shape=dataclasses.replace(config.shape, **{field: size}))
+        with pytest.raises(ValueError, match=message):
+            build(config, folder / "model.safetensors")
+
+    def test_weights_of_another_type(self, folder):
+        save_model(tiny("scse", dtype=torch.float64), folder)
+        with pytest.raises(ValueError, match=r"another type than torch\.float32"):
             load_model(folder)

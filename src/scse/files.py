@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import hashlib
 import json
@@ -50,7 +51,12 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         yield draft
         for written in draft.rglob("*"):
             sync(written)
-        os.replace(draft, path)
+        try:
+            os.replace(draft, path)
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise UserError(f"{path} was written by another process in the meantime; name a new folder") from None
+            raise
         sync(path.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

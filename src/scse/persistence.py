@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from scse.config import ModelConfig
@@ -61,28 +61,25 @@ def build(config: ModelConfig, weights: Path) -> LoopedLM:
             blank = LoopedLM(config)
     except (RuntimeError, OverflowError):
         raise UserError("the configuration describes a model larger than any memory; restore it") from None
-    _check(weights, blank.state_dict())
-    model = LoopedLM(config)
-    model.load_state_dict(load_file(weights))
+    try:
+        with safe_open(weights, framework="pt") as file:
+            _check(weights, file, blank.state_dict())
+            model = LoopedLM(config)
+            model.load_state_dict({name: file.get_tensor(name) for name in blank.state_dict()})
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"cannot read the weights in {weights}: {error}") from None
     return model
 
 
-def _check(path: Path, expected: Mapping[str, Tensor]) -> None:
+def _check(path: Path, file: safe_open, expected: Mapping[str, Tensor]) -> None:
     """The names, shapes and types in a safetensors file must be exactly those expected."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            names = file.keys()
-            found = {name: file.get_slice(name) for name in names}
-            shapes = {name: list(tensor.get_shape()) for name, tensor in found.items()}
-            kinds = {name: DTYPES.get(tensor.get_dtype()) for name, tensor in found.items()}
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"cannot read the weights in {path}: {error}") from None
-    for name in expected.keys() ^ shapes.keys():
+    names = set(file.keys())
+    for name in expected.keys() ^ names:
         fault = "lacks" if name in expected else "has an unknown"
         raise UserError(f"{path} {fault} tensor '{name}'; it does not belong to this configuration")
     for name, tensor in expected.items():
-        if list(tensor.shape) != shapes[name]:
-            wanted = f"shape {shapes[name]}, the configuration needs {list(tensor.shape)}"
-            raise UserError(f"{path}: tensor '{name}' has {wanted}")
-        if tensor.dtype != kinds[name]:
+        found = file.get_slice(name)
+        if list(tensor.shape) != (shape := list(found.get_shape())):
+            raise UserError(f"{path}: tensor '{name}' has shape {shape}, the configuration needs {list(tensor.shape)}")
+        if tensor.dtype != DTYPES.get(found.get_dtype()):
             raise UserError(f"{path}: tensor '{name}' has another type than {tensor.dtype}, which it needs")

@@ -75,7 +75,7 @@ def forget_weights(run_folder):
         (lambda run: shutil.rmtree(run), "config.json is missing"),
         (lambda run: (run / "config.json").write_text("{"), "not valid JSON"),
         (lambda run: (run / "model" / "tokenizer.json").unlink(), "tokenizer"),
-        (lambda run: (run / "model" / "model.safetensors").write_bytes(b"1234"), "cannot read the weights"),
+        (lambda run: (run / "model" / "model.safetensors").write_bytes(b"1234"), "model.safetensors is damaged"),
         (
             lambda run: [(run / "model" / "config.json").unlink(), shutil.rmtree(run / "checkpoints")],
             "no usable checkpoint",

@@ -41,8 +41,17 @@ def open_run(folder: str | Path) -> Run:
         raise UserError(f"{folder / 'model' / 'tokenizer.json'} is not the tokenizer of this run; restore it")
     if (folder / "model" / "config.json").is_file():
         return Run(folder, config, load_model(folder / "model"), tokenizer, config.steps)
-    checkpoint = CheckpointStore(folder / "checkpoints", keep=1).newest()
-    if checkpoint is None:
-        raise UserError(f"{folder} has no usable checkpoint yet; continue it with the 'scse train' that began it")
-    model = build(config.model, checkpoint.folder / WEIGHTS).eval()
-    return Run(folder, config, model, tokenizer, checkpoint.step)
+    model, step = _newest_model(folder, config)
+    return Run(folder, config, model, tokenizer, step)
+
+
+def _newest_model(folder: Path, config: TrainConfig) -> tuple[LoopedLM, int]:
+    store = CheckpointStore(folder / "checkpoints", keep=1)
+    while checkpoint := store.newest():
+        try:
+            return build(config.model, checkpoint.folder / WEIGHTS).eval(), checkpoint.step
+        except UserError:
+            if checkpoint.folder.exists():
+                raise
+            # A trainer at work has replaced it by a newer one.
+    raise UserError(f"{folder} has no usable checkpoint yet; continue it with the 'scse train' that began it")

@@ -62,6 +62,8 @@ class CheckpointStore:
             try:
                 return verify(folder)
             except UserError as damage:
+                if not folder.exists():
+                    continue  # the trainer pruned it while we looked
                 log.warning("checkpoint step-%d is damaged (%s); falling back to the one before", step, damage)
                 if set_aside:
                     damaged = self.folder / f"damaged-step-{step}"
@@ -102,7 +104,8 @@ class CheckpointStore:
         kept = set(steps[: self.keep]) | ({min(scored)[1]} if scored else set())
         for step in steps:
             if step not in kept:
-                shutil.rmtree(self.folder / f"step-{step}", ignore_errors=True)
+                # Renamed first, so that no reader meets half a checkpoint.
+                (self.folder / f"step-{step}").rename(self.folder / f".step-{step}.partial")
         for left_over in self.folder.glob(".step-*.partial"):
             shutil.rmtree(left_over, ignore_errors=True)
 

@@ -1,0 +1,30 @@
+"""Where a number comes from is looked up without leaving a trace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from scse.provenance import git_revision
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_the_revision_is_found_without_writing_into_the_repository(tmp_path):
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True, capture_output=True)
+
+    (tmp_path / "file").write_text("text")
+    git("init")
+    git("add", "file")
+    git("commit", "-m", "Add a file")
+    os.utime(tmp_path / "file", (1, 1))  # git would like to note this in its index, under a lock
+    index = (tmp_path / ".git" / "index").read_bytes()
+    assert len(git_revision(tmp_path)) == 40
+    assert (tmp_path / ".git" / "index").read_bytes() == index
+    (tmp_path / "file").write_text("other")
+    assert git_revision(tmp_path).endswith("+")
+    assert git_revision(tmp_path.parent / "nowhere") == "unknown"
