@@ -26,9 +26,11 @@ test: $(READY)
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2
 
-# The long form of the robustness tests: over ten thousand cases of bad input, an hour or more.
+# The long form of the robustness tests: over 30,000 cases of bad input, every write of every command gone wrong, and
+# damage in thousands of places. An hour or so.
 soak: $(READY)
-	SCSE_FUZZ=1500 OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2 tests/robustness
+	SCSE_FUZZ=3000 SCSE_KILLS=100 SCSE_DAMAGES=1000 OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 \
+		$(BIN)/python -m pytest -n 2 tests/robustness
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build

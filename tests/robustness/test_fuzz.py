@@ -1,74 +1,39 @@
-"""Bad input at scale: whatever is in a file or on a command line, the answer is a result or one clear line.
+"""Bad input at scale: whatever is in a file, the answer is a result or one clear line.
 
 Each target runs a few dozen cases here; SCSE_FUZZ sets their number, and `make soak` runs over ten thousand in all.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import shutil
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from fuzzing import alter, json_values, many, mutate, mutations, one_line, within_bounds
+from hypothesis import given
 from hypothesis import strategies as st
 
 from runs import config_for, run, write_corpus
-from scse.cli import COMMANDS, main
+from scse import persistence
 from scse.config import ModelConfig
 from scse.data import DataConfig, load_tokenizer, open_corpus
-from scse.errors import RunFailure, UserError
+from scse.errors import UserError
 from scse.evaluation.runs import open_run
 from scse.experiments.records import append_records, identity, new_record, read_records
+from scse.files import read_sealed, write_sealed
 from scse.persistence import load_model
 from scse.training.checkpoint import CheckpointStore
 from scse.training.config import assemble
-from scse.training.run_folder import read_run_config
-
-CASES = int(os.environ.get("SCSE_FUZZ", "40"))
-many = settings(
-    max_examples=CASES,
-    deadline=None,
-    derandomize="SCSE_FUZZ" not in os.environ,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-CLEAR = (UserError, RunFailure)
-
-mutations = st.lists(
-    st.tuples(
-        st.sampled_from(["flip", "cut", "insert", "delete", "repeat"]),
-        st.floats(0, 1, exclude_max=True),
-        st.binary(min_size=1, max_size=12),
-    ),
-    min_size=1,
-    max_size=4,
-)
+from scse.training.run_folder import FORMAT, read_run_config
 
 
-def mutate(content: bytes, changes) -> bytes:
-    """Damage as disks, editors and people do it."""
-    for kind, where, junk in changes:
-        at = int(where * len(content))
-        if kind == "flip" and content:
-            content = content[:at] + bytes([content[at] ^ (junk[0] or 1)]) + content[at + 1 :]
-        elif kind == "cut":
-            content = content[:at]
-        elif kind == "insert":
-            content = content[:at] + junk + content[at:]
-        elif kind == "delete":
-            content = content[:at] + content[at + len(junk) :]
-        else:
-            content = content[:at] + content[at : at + 40] * 3 + content[at:]
-    return content
-
-
-def one_line(error: Exception) -> None:
-    assert len(str(error).strip().splitlines()) == 1, error
+@pytest.fixture(autouse=True)
+def _bounded():
+    with within_bounds():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -177,13 +142,6 @@ def test_token_caches(base, tmp_path_factory, changes, pick):
         assert (found.split(split).tokens == wanted.split(split).tokens).all()
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**20), 10**20) | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
-
-
 @many
 @given(data=json_values, replaced=st.sampled_from(["family", "shape", "options", "width", "heads", "anchor", "all"]))
 def test_model_configurations(base, data, replaced):
@@ -212,30 +170,47 @@ def test_settings(name, value):
         one_line(error)
 
 
-words = st.sampled_from([
-    *COMMANDS, "--json", "--depths", "--family", "--scale", "--steps", "--set", "--out", "--preset", "--budgets",
-    "--prompt", "--loops", "8", "1,2", "-1", "0", "scse", "mini", "22m", "lr=x", "nowhere", "1e400", "--help",
-    "plan", "ablations", "--records", "--data", "--split", "nan", "=", "--only", "--seeds", "", "--quiet", "list",
-])  # fmt: skip
-QUICK = [name for name in COMMANDS if name not in ("demo", "train", "bench", "suite")]
+SEALED = {"config.json": "run", "model/config.json": "run", "checkpoints/step-6/state.json": "checkpoint"}
 
 
 @many
-@given(command=st.sampled_from(QUICK) | words, rest=st.lists(words | st.text(max_size=6), max_size=6))
-def test_command_lines(tmp_path_factory, command, rest):
-    """Commands that could run for long are left out; the others answer with 0, 1 or 2, and never a traceback."""
-    if command not in QUICK and command in COMMANDS:
-        return
-    os.chdir(tmp_path_factory.mktemp("case"))
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        try:
-            code = main([command, *rest])
-        except SystemExit as leaving:  # argparse, after --help
-            code = int(leaving.code or 0)
-    assert code in (0, 1, 2)
-    if code == 2:
-        assert len(err.getvalue().strip().splitlines()) == 1, err.getvalue()
+@given(
+    name=st.sampled_from(sorted(SEALED)), where=st.lists(st.integers(0, 30), min_size=1, max_size=5), value=json_values
+)
+def test_sealed_files_with_other_values(base, tmp_path_factory, name, where, value):
+    """Not damaged but made so: the hash is right and what it vouches for is not."""
+    folder = tmp_path_factory.mktemp("case") / "run"
+    shutil.copytree(base / "run", folder)
+    stated = {key: value for key, value in json.loads((folder / name).read_text()).items() if key != "sha256"}
+    changed = alter(stated, where, value)
+    format_number = changed.pop("format", None) if isinstance(changed, dict) else None
+    write_sealed(folder / name, format_number, changed if isinstance(changed, dict) else {})
+    try:
+        if SEALED[name] == "run":
+            open_run(folder)
+        else:
+            found = CheckpointStore(folder / "checkpoints", keep=2).newest()
+            assert found is not None
+            assert found.step in (3, 6)
+    except UserError as error:
+        one_line(error)
+
+
+@many
+@given(header=json_values, where=st.lists(st.integers(0, 30), max_size=3))
+def test_safetensors_headers(base, tmp_path_factory, header, where):
+    """A weights file whose table of contents says anything at all."""
+    folder = tmp_path_factory.mktemp("case") / "run"
+    shutil.copytree(base / "run", folder, ignore=shutil.ignore_patterns("checkpoints"))
+    path = folder / "model" / "model.safetensors"
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    said = json.dumps(alter(json.loads(content[8 : 8 + size]), where, header)).encode()
+    path.write_bytes(len(said).to_bytes(8, "little") + said + content[8 + size :])
+    try:
+        persistence.build(read_run_config(folder)[0].model, path)
+    except UserError as error:
+        one_line(error)
 
 
 def test_deep_nesting_is_one_line(base, tmp_path):
@@ -262,8 +237,8 @@ def test_loading_a_model_says_what_is_wrong(base, tmp_path):
 
 def test_read_run_config_is_strict(base, tmp_path):
     shutil.copytree(base / "run", tmp_path / "run")
-    stated = json.loads((tmp_path / "run" / "config.json").read_text())
+    stated = read_sealed(tmp_path / "run" / "config.json", FORMAT)
     stated["train"]["extra"] = 1
-    (tmp_path / "run" / "config.json").write_text(json.dumps(stated))
+    write_sealed(tmp_path / "run" / "config.json", FORMAT, {"train": stated["train"], "data": stated["data"]})
     with pytest.raises(UserError, match="extra"):
         read_run_config(tmp_path / "run")
