@@ -1,10 +1,10 @@
-# make install | demo | test | soak. Each target sets up what it needs; a second run is fast.
+# make install | demo | test | soak | coverage | audit. Each target sets up what it needs; a second run is fast.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
-.PHONY: install test soak demo clean
+.PHONY: install demo test soak coverage audit clean
 
 install: $(READY)
 
@@ -20,17 +20,29 @@ demo: $(READY)
 	$(BIN)/scse demo
 
 # Two workers with one thread each: the tests are many and small.
+PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2
+
 test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2
+	$(BIN)/bandit -q -c pyproject.toml -r src
+	$(PYTEST)
+
+# Which lines and branches the tests reach, those of the commands that they start included.
+coverage: $(READY)
+	$(PYTEST) --cov --cov-report=term-missing:skip-covered
+
+# Known weaknesses of the pinned packages; needs a network that reaches the advisories.
+audit: $(READY)
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet --disable-pip-version-check pip-audit
+	.venv-audit/bin/pip-audit --no-deps --requirement constraints.txt
 
 # The long form of the robustness tests: over 30,000 cases of bad input, every write of every command gone wrong, and
 # damage in thousands of places. An hour or so.
 soak: $(READY)
-	SCSE_FUZZ=3000 SCSE_KILLS=100 SCSE_DAMAGES=1000 OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 \
-		$(BIN)/python -m pytest -n 2 tests/robustness
+	SCSE_FUZZ=3000 SCSE_KILLS=100 SCSE_DAMAGES=1000 $(PYTEST) tests/robustness
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build
+	rm -rf $(VENV) .venv-audit .mypy_cache .ruff_cache .pytest_cache build
