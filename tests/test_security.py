@@ -6,12 +6,20 @@ import ast
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scse.data import DataConfig, open_corpus
+from scse.errors import UserError
+from scse.experiments.presets import find_preset
+from scse.experiments.suites import find_suite
 
 SOURCES = sorted((Path(__file__).parent.parent / "src" / "scse").rglob("*.py"))
 # Calls that unpickle, evaluate text, or start a shell.
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 FORBIDDEN_ATTRIBUTES = {("torch", "load"), ("os", "system"), ("os", "popen"), ("np", "load"), ("yaml", "load")}
-FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "socketserver", "http"}
+FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"}
+FORBIDDEN_IMPORTS |= {"socket", "socketserver", "http", "asyncio"}  # nothing of ours listens
 
 
 def dangerous(tree: ast.AST) -> list[str]:
@@ -50,3 +58,36 @@ def test_the_search_would_find_it(line):
 @pytest.mark.parametrize("line", ["model.eval()", "re.compile(x)", "torch.compile(f)", "subprocess.run(x)"])
 def test_the_search_does_not_cry_wolf(line):
     assert dangerous(ast.parse(line)) == []
+
+
+NASTY = ["..", "../..", "../../etc", "/", "//", ".", "a/..", "a\\..\\b", "~", "-rf", "a\nb", "x" * 300, "é/ü", "a b"]
+
+
+@given(corpus=st.sampled_from(NASTY) | st.text(min_size=1, max_size=30))
+@settings(max_examples=150, derandomize=True, deadline=None)
+def test_a_member_of_a_suite_stays_in_the_folder_of_runs(corpus):
+    preset = find_preset("mini", data=corpus)
+    for arm in find_suite("ablations").arms:
+        name = preset.folder(arm)
+        assert Path(name).name == name
+        assert name not in ("", ".", "..")
+        assert "\0" not in name
+        assert len(name) < 120
+
+
+@pytest.mark.parametrize("name", ["..", "a b", "<b>", "...", "-rf", "~", "é" * 60])
+def test_tokens_stay_in_the_cache(tmp_path, name):
+    """Whatever a text is called."""
+    (tmp_path / "texts" / "deeper").mkdir(parents=True)
+    folder = tmp_path / "texts" / "deeper" / name
+    folder.mkdir(exist_ok=True)
+    for split in ("train", "validation", "test"):
+        (folder / f"{split}.txt").write_text("some words that are long enough " * 20)
+    before = {path for path in tmp_path.rglob("*") if "cache" not in path.parts}
+    try:
+        corpus = open_corpus(DataConfig(str(folder), "bpe-280", None, str(tmp_path / "cache")), progress=False)
+    except UserError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+        return
+    assert len(corpus.split("train").tokens) > 100
+    assert {path for path in tmp_path.rglob("*") if "cache" not in path.parts} == before

@@ -8,6 +8,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -102,6 +103,11 @@ def expand(text: str) -> Path:
         return Path(text).expanduser()
     except RuntimeError:
         raise UserError(f"cannot tell which home folder '{text}' means; write the path out") from None
+
+
+def safe_name(text: str) -> str:
+    """A name for a file or folder that reads like `text`, and is one plain part of a path whatever `text` is."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip(".")[:60] or "corpus"
 
 
 def sweep(folder: Path) -> None:

@@ -117,6 +117,17 @@ def test_a_damaged_line_is_named(tmp_path, damage):
         read_records([path])
 
 
+@pytest.mark.parametrize(
+    ("part", "value"), [("family", []), ("family", None), ("shape", {"width": "wide"}), ("options", 3)]
+)
+def test_a_line_that_is_no_record_is_named_although_its_hash_is_right(tmp_path, part, value):
+    strange = record()
+    strange.identity["model"][part] = value
+    append_records(tmp_path / "records.jsonl", [record(), strange, record()])
+    with pytest.raises(UserError, match=r"records\.jsonl:2 is damaged"):
+        read_records([tmp_path / "records.jsonl"])
+
+
 def test_files_are_merged_and_the_later_one_wins(tmp_path):
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     append_records(first, [record(ppl=1.0), record(seed=5)])

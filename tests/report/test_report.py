@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -205,3 +206,14 @@ def test_mistakes_are_one_line(runs, tmp_path):
     damaged.write_text('{"identity": {}}\n')
     assert f"{damaged}:1 is damaged" in mistake(damaged, *out)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_records_say_is_text_on_the_page_and_never_markup(tmp_path):
+    """A record can come from anybody."""
+    script = "<script>alert(1)</script>"
+    strange = {"git": script, "torch": script, "time": script}
+    records = [replace(record, facts={**record.facts, **strange}) for record in toys.every_record()]
+    write_report(list(toys.SUITES.values()), toys.MINI, records, tmp_path)
+    page = (tmp_path / "index.html").read_text()
+    assert "&lt;script&gt;al" in page
+    assert "<script>al" not in page

@@ -22,12 +22,17 @@ from scse.config import ModelConfig
 from scse.data import DataConfig, load_tokenizer, open_corpus
 from scse.errors import UserError
 from scse.evaluation.runs import open_run
+from scse.experiments.presets import find_preset
 from scse.experiments.records import append_records, identity, new_record, read_records
-from scse.files import read_sealed, write_sealed
+from scse.experiments.suites import find_suite
+from scse.files import content_hash, read_sealed, write_sealed
 from scse.persistence import load_model
+from scse.report.page import chapters, origin, page
 from scse.training.checkpoint import CheckpointStore
 from scse.training.config import assemble
 from scse.training.run_folder import FORMAT, read_run_config
+
+RESULTS = Path(__file__).parents[2] / "results" / "mini-wikitext-2" / "records.jsonl"
 
 
 @pytest.fixture(autouse=True)
@@ -168,6 +173,27 @@ def test_settings(name, value):
         assemble("scse", {"scale": "mini", "steps": 3, name: value})
     except UserError as error:
         one_line(error)
+
+
+@many
+@given(where=st.lists(st.integers(0, 30), min_size=1, max_size=5), value=json_values)
+def test_records_with_other_values(tmp_path_factory, where, value):
+    """Made by somebody else: the hash is right, and what the line says is anything. A report of it is a report."""
+    path = tmp_path_factory.mktemp("case") / "records.jsonl"
+    data = json.loads(RESULTS.read_bytes().partition(b"\n")[0])
+    data.pop("sha256")
+    changed = alter(data, where, value)
+    path.write_text(json.dumps({**changed, "sha256": content_hash(changed)} if isinstance(changed, dict) else changed))
+    with path.open("a") as stream:
+        stream.write("\n")
+    try:
+        records = read_records([path])
+    except UserError as error:
+        one_line(error)
+        return
+    preset = find_preset("mini", data="wikitext-2-v1")
+    page([], [], preset, origin(records))
+    chapters([find_suite("add-anchor-design")], preset, records)
 
 
 SEALED = {"config.json": "run", "model/config.json": "run", "checkpoints/step-6/state.json": "checkpoint"}

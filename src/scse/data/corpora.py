@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +28,7 @@ from scse.data.tokenizer import (
     trained_size,
 )
 from scse.errors import UserError, unknown_name
-from scse.files import expand
+from scse.files import expand, safe_name
 from scse.progress import progress as show_progress
 
 log = logging.getLogger("scse")
@@ -119,7 +118,7 @@ def open_corpus(
         "settings": dict(source.settings),
     }
     made_by = tokenizer.digest if tokenizer else config.tokenizer
-    folder = root / f"{_safe(source.name)}-{_key(facts, made_by)}"
+    folder = root / f"{safe_name(source.name)}-{_key(facts, made_by)}"
     if tokenizer is None:
         tokenizer = _own_tokenizer(source, config.tokenizer, folder, facts, progress)
     return Corpus(source, tokenizer, folder, facts, progress)
@@ -206,7 +205,3 @@ def _trainer(source: CorpusSource, name: str, progress: bool) -> Callable[[], It
 def _key(facts: dict[str, Any], tokenizer: str) -> str:
     payload = json.dumps([CACHE_FORMAT, facts, tokenizer], sort_keys=True)
     return hashlib.sha256(payload.encode()).hexdigest()[:16]
-
-
-def _safe(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).lstrip(".") or "corpus"

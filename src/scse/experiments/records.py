@@ -164,7 +164,27 @@ def _parse(line: bytes) -> Record:
     claimed = data.pop("sha256")
     if claimed != content_hash(data) or data["format"] != FORMAT:
         raise ValueError("the line is not what was written")
-    return Record(data["identity"], data["metrics"], data["facts"])
+    record = Record(data["identity"], data["metrics"], data["facts"])
+    if not _well_formed(record):
+        raise ValueError("the line says something that is not a record")
+    return record
+
+
+def _well_formed(record: Record) -> bool:
+    """Whether a record has what every reader relies on; a line with the right hash may have been made by anybody."""
+    about = record.identity
+    model, adaptive = about["model"], about["adaptive"] or {"budget": None}
+    return (
+        isinstance(record.facts, dict)
+        and isinstance(model["options"], dict)
+        and isinstance(about["protocol"], dict)
+        and all(isinstance(about[name], str) for name in ("dataset", "split", "task", "tag"))
+        and isinstance(model["family"], str)
+        and all(isinstance(about[name], int) for name in ("seed", "trained_steps"))
+        and all(isinstance(value, int | None) for value in (about["depth"], about["limit"]))
+        and isinstance(adaptive.get("budget"), int | float | None)
+        and all(isinstance(value, int | float) for part in (model["shape"], record.metrics) for value in part.values())
+    )
 
 
 def _end_whole(stream: IO[bytes], path: Path) -> int:

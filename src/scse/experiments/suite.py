@@ -16,6 +16,7 @@ from typing import Any
 from scse.config import SCALES
 from scse.experiments.expected import trained_as
 from scse.experiments.records import Record
+from scse.files import safe_name
 from scse.protocols import protocol
 
 DEFAULT_SEEDS = (0, 1, 2)
@@ -154,7 +155,7 @@ class Preset:
         """The folder of an arm's runs, the same for every suite that shares them: readable, and unambiguous."""
         settings = self.settings(arm)
         digest = hashlib.sha256(json.dumps([arm.family, settings], sort_keys=True).encode()).hexdigest()[:6]
-        return f"{arm.family}-{settings.get('scale', 'mini')}-{_short(self._own(arm))}-{digest}"
+        return f"{arm.family}-{settings.get('scale', 'mini')}-{safe_name(_short(self._own(arm)))}-{digest}"
 
     def corpus(self, arm: Arm, column: Column) -> str | None:
         """The corpus an arm's column is evaluated on, None where this preset has none for it."""

@@ -22,7 +22,7 @@ from scse.model import LoopedLM
 from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, build, save_model, verify_model
 from scse.progress import Meter, progress
 from scse.training.batches import BatchSource
-from scse.training.checkpoint import WEIGHTS, CheckpointStore, collect, restore
+from scse.training.checkpoint import WEIGHTS, Checkpoint, CheckpointStore, collect, restore
 from scse.training.config import RunOptions, TrainConfig, data_config
 from scse.training.distributed import Objective, World, accumulating, distribute, gathered, whole, world
 from scse.training.optimiser import autocast, learning_rate, make_optimiser, resolve_precision
@@ -173,7 +173,7 @@ class Trainer:
 
     def _resume(self) -> int:
         """Load the newest good checkpoint; the step to go on from."""
-        checkpoint = self.world.from_leader(self.store.newest(set_aside=True) if self.world.leads else None)
+        checkpoint = self.world.from_leader(self._newest() if self.world.leads else None)
         if checkpoint is None:
             return 0
         restore(checkpoint, self.model, self.optimiser)
@@ -181,6 +181,11 @@ class Trainer:
         if self.world.leads and checkpoint.step < self.config.steps:
             log.info("continuing %s from step %d", self.folder, checkpoint.step)
         return checkpoint.step
+
+    def _newest(self) -> Checkpoint | None:
+        newest = self.store.newest(set_aside=True)
+        self.store.prune()  # what a process killed between a checkpoint and this left standing
+        return newest
 
     def _export(self) -> None:
         """The final model, beside its tokenizer, in `model/`."""
