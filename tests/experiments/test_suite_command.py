@@ -125,6 +125,18 @@ def test_stopped_half_way_and_run_again(place, undisturbed, number):
     scse(place, "run", runs=runs)
     assert numbers(place / runs) == undisturbed
     assert lines_of_records(place / runs) == len(undisturbed), "nothing was evaluated twice"
+    assert_reported(place, runs)
+
+
+def assert_reported(place: Path, runs: str) -> None:
+    """The report of a suite shows its numbers."""
+    out = place / f"report-{runs}"
+    size = ["--data", str(place / "corpus"), "--steps", "4", "--limit", "2", "--suites", SUITE]
+    subprocess.run([SCSE, "report", place / runs, *size, "--out", out], check=True, capture_output=True, timeout=120)
+    page = (out / "index.html").read_text()
+    for record in read_records(sorted((place / runs).glob("*/seed*/records.jsonl"))):
+        if record.depth in (8, 24, 48):
+            assert f"{record.metrics['ppl']:.2f}" in page
 
 
 def test_sigterm_is_told_plainly(place):
