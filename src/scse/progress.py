@@ -26,19 +26,26 @@ class Meter(Protocol):
 def progress(label: str, total: float | None, unit: str, enabled: bool = True, amounts: bool = True) -> Iterator[Meter]:
     """Show how far some work has come, on stderr; `total=None` when its size is not known beforehand.
 
-    `amounts=False` leaves room for a description that says itself how far the work has come.
+    `amounts=False` leaves room for a description that says itself how far the work has come. Work that fails before
+    it has begun leaves no trace: the error alone speaks.
     """
     if not enabled:
         yield _Silent()
     elif sys.stderr.isatty():
         with _rich_bar(unit, amounts) as bar:
-            yield _Bar(bar, bar.add_task(label, total=total))
+            task = bar.add_task(label, total=total)
+            try:
+                yield _Bar(bar, task)
+            except BaseException:
+                bar.update(task, visible=bar.tasks[0].completed > 0)
+                raise
     else:
         lines = _Lines(label, total, unit, amounts)
         try:
             yield lines
         except BaseException:
-            lines.close("stopped")
+            if lines.begun:
+                lines.close("stopped")
             raise
         lines.close("done")
 
@@ -77,6 +84,10 @@ class _Lines:
 
     def describe(self, text: str) -> None:
         self._label = text
+
+    @property
+    def begun(self) -> bool:
+        return self._count > 0
 
     def close(self, outcome: str) -> None:
         seconds = time.monotonic() - self._start

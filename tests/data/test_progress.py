@@ -60,6 +60,18 @@ def test_failure_says_stopped_and_passes_on(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err.startswith("work: stopped, 1 steps in ")
 
 
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_work_that_never_began_leaves_no_trace(stream: type[io.StringIO], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = stream()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", shown)
+    with pytest.raises(RuntimeError), progress("work", 5, "steps"):
+        raise RuntimeError("boom")
+    last = shown.getvalue().rpartition("\x1b[2K")[2]  # after the line is erased
+    assert "work" not in last
+    assert "\n" not in last
+
+
 def test_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
