@@ -23,19 +23,29 @@ class Meter(Protocol):
 
 
 @contextmanager
-def progress(label: str, total: float | None, unit: str, enabled: bool = True) -> Iterator[Meter]:
-    """Show how far some work has come, on stderr; `total=None` when its size is not known beforehand."""
+def progress(label: str, total: float | None, unit: str, enabled: bool = True, amounts: bool = True) -> Iterator[Meter]:
+    """Show how far some work has come, on stderr; `total=None` when its size is not known beforehand.
+
+    `amounts=False` leaves room for a description that says itself how far the work has come. Work that fails before
+    it has begun leaves no trace: the error alone speaks.
+    """
     if not enabled:
         yield _Silent()
     elif sys.stderr.isatty():
-        with _rich_bar(unit) as bar:
-            yield _Bar(bar, bar.add_task(label, total=total))
+        with _rich_bar(unit, amounts) as bar:
+            task = bar.add_task(label, total=total)
+            try:
+                yield _Bar(bar, task)
+            except BaseException:
+                bar.update(task, visible=bar.tasks[0].completed > 0)
+                raise
     else:
-        lines = _Lines(label, total, unit)
+        lines = _Lines(label, total, unit, amounts)
         try:
             yield lines
         except BaseException:
-            lines.close("stopped")
+            if lines.begun:
+                lines.close("stopped")
             raise
         lines.close("done")
 
@@ -60,8 +70,8 @@ class _Bar:
 
 
 class _Lines:
-    def __init__(self, label: str, total: float | None, unit: str) -> None:
-        self._label, self._total, self._unit = label, total, unit
+    def __init__(self, label: str, total: float | None, unit: str, amounts: bool) -> None:
+        self._label, self._total, self._unit, self._amounts = label, total, unit, amounts
         self._count = 0.0
         self._start = self._last = time.monotonic()
 
@@ -75,6 +85,10 @@ class _Lines:
     def describe(self, text: str) -> None:
         self._label = text
 
+    @property
+    def begun(self) -> bool:
+        return self._count > 0
+
     def close(self, outcome: str) -> None:
         seconds = time.monotonic() - self._start
         self._write(f"{outcome}, {amount(self._count)} {self._unit} in {seconds:.1f} s")
@@ -86,8 +100,8 @@ class _Lines:
             return f"{amount(self._count)} {self._unit}, {speed}"
         left = max(self._total - self._count, 0) / max(rate, 1e-9)
         share = self._count / self._total
-        done = f"{amount(self._count)} of {amount(self._total)} {self._unit} ({share:.0%})"
-        return f"{done}, {speed}, {left:.0f} s left"
+        done = f"{amount(self._count)} of {amount(self._total)} {self._unit} ({share:.0%}), " if self._amounts else ""
+        return f"{done}{speed}, {left:.0f} s left"
 
     def _write(self, text: str) -> None:
         sys.stderr.write(f"{self._label}: {text}\n")
@@ -106,16 +120,21 @@ def amount(value: float) -> str:
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def _rich_bar(unit: str) -> Progress:
+def _rich_bar(unit: str, amounts: bool) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+    from rich.table import Column
     from rich.text import Text
 
     class Amounts(ProgressColumn):
         def render(self, task: Task) -> Text:
             of = f" of {amount(task.total)}" if task.total else ""
-            speed = f", {amount(task.speed)} {unit}/s" if task.speed else ""
-            return Text(f"{amount(task.completed)}{of} {unit}{speed}")
+            done = f"{amount(task.completed)}{of} {unit}" if amounts else ""
+            speed = f"{amount(task.speed)} {unit}/s" if task.speed else ""
+            return Text(", ".join(filter(None, (done, speed))))
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), Amounts(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True))
+    text = TextColumn("{task.description}", markup=False)
+    # On a narrow terminal the bar gives way, not the words.
+    bar = BarColumn(bar_width=None, table_column=Column(max_width=40))
+    whole = (Amounts(Column(no_wrap=True)), TimeRemainingColumn(table_column=Column(no_wrap=True)))
+    return Progress(text, bar, *whole, console=Console(stderr=True))

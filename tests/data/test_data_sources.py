@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -169,6 +172,7 @@ class Recorder:
 def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[[Recorder], Recorder]:
     def install(recorder: Recorder) -> Recorder:
         monkeypatch.setattr("datasets.load_dataset", recorder)
+        monkeypatch.setattr("scse.data.hub.require_answer", lambda absent: None)
         monkeypatch.delenv("HF_HUB_OFFLINE")
         return recorder
 
@@ -232,6 +236,25 @@ def test_hub_that_breaks_off_is_one_line_and_leaves_nothing(serve: Callable[[Rec
         open_corpus(DataConfig("wikitext-2"), progress=False).split("train")
     assert "\n" not in str(caught.value)
     assert not list(cache.glob("wikitext-2-*"))
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line_at_once(tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if key != "HF_HUB_OFFLINE"}
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        result = subprocess.run(
+            [sys.executable, "-m", "scse", "train", "--data", "wikitext-2", "--steps", "1", "--out", tmp_path / "out"],
+            env=environment | {"HF_ENDPOINT": f"http://127.0.0.1:{held.getsockname()[1]}"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert result.returncode == 2
+    assert result.stderr.startswith("scse: corpus 'wikitext-2' is not at hand: put train.txt")
+    assert "the hub does not answer" in result.stderr
+    assert result.stderr.endswith("Connection refused)\n")
+    assert result.stderr.count("\n") == 1
 
 
 def test_absent_corpus_says_what_to_put_where(tmp_path: Path, cache: Path) -> None:

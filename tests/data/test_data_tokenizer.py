@@ -3,8 +3,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scse.data import DataConfig, Tokenizer, load_tokenizer, open_corpus
+from scse.data.interruptible import interruptible
 from scse.data.tokenizer import _gpt2_folder, gpt2_tokenizer
 from scse.errors import UserError
 
@@ -124,6 +128,55 @@ def test_training_is_deterministic_across_processes(story: Path, tmp_path: Path)
         for seed in ("1", "2")
     }
     assert len(digests) == 1
+
+
+# `scse` on a corpus that never ends.
+ENDLESS = """
+import sys
+from scse.cli import main
+from scse.data import corpora
+
+def texts(split, meter):
+    print("reading", flush=True)
+    while True:
+        yield "words"
+
+corpora.training_texts = texts
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_training_of_a_vocabulary(story: Path, tmp_path: Path, cache: Path, number, code) -> None:
+    arguments = ["train", "--data", story, "--vocab", "300", "--steps", "1", "--out", tmp_path / "out"]
+    invocation = [sys.executable, "-c", ENDLESS, *arguments]
+    with subprocess.Popen(invocation, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "reading\n"
+            process.send_signal(number)
+            _, stderr = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == code, stderr
+    assert "Traceback" not in stderr
+    assert {path.name for path in cache.iterdir()} <= {"locks", "file-hashes.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}
+
+
+def test_work_that_has_read_everything_is_left_to_itself() -> None:
+    released = threading.Event()
+
+    def deaf(items: Iterator[str]) -> None:
+        assert list(items) == ["a", "b"]
+        released.wait(60)
+
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(deaf, "ab")
+    timer.join()
+    released.set()
 
 
 def test_small_corpus_gives_a_smaller_vocabulary_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

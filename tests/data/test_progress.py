@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 
 import pytest
@@ -59,6 +60,18 @@ def test_failure_says_stopped_and_passes_on(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().err.startswith("work: stopped, 1 steps in ")
 
 
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_work_that_never_began_leaves_no_trace(stream: type[io.StringIO], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = stream()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", shown)
+    with pytest.raises(RuntimeError), progress("work", 5, "steps"):
+        raise RuntimeError("boom")
+    last = shown.getvalue().rpartition("\x1b[2K")[2]  # after the line is erased
+    assert "work" not in last
+    assert "\n" not in last
+
+
 def test_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
@@ -71,3 +84,30 @@ def test_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "finished work" in shown
     assert "1.0k of 1.0k steps" in shown
     assert "done," not in shown
+
+
+def test_a_line_of_training_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "forcing-subtraction 4999/5000 loss 4.123 T=8 38% peak"
+    terminal = Terminal()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "stderr", terminal)
+    clock = iter(range(100))
+    monkeypatch.setattr("rich.console.monotonic", lambda: float(next(clock)))
+    with progress("training", 5000 * 4096, "tok", amounts=False) as meter:
+        for _ in range(3):
+            meter.advance(8192)
+        meter.describe(text)
+    lines = re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()))
+    last = next(line for line in reversed(lines) if text in line)
+    assert len(last) <= 80
+    assert re.fullmatch(text + r" [━╸╺]+ 8\.2k tok/s 0:41:37", last)
+
+
+def test_amounts_can_be_left_out(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(100))
+    monkeypatch.setattr(module.time, "monotonic", lambda: float(next(clock)))
+    with progress("work 5/20", 2000, "tok", amounts=False) as meter:
+        for _ in range(5):
+            meter.advance(100)
+    assert capsys.readouterr().err.splitlines()[0] == "work 5/20: 100 tok/s, 15 s left"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,20 +13,25 @@ import pytest
 import torch
 
 from runs import command, final_tensors, run
+from scse import cli
 from scse.errors import UserError
 from scse.training import distributed, trainer
+from scse.training.run_folder import locked
 
 # N processes with one micro-batch each draw the dropout masks of one process with N micro-batches.
 PARTS = {"micro_batches": 2}
 
 
-def torchrun(corpus, out, strategy, family):
-    arguments = command(corpus, out, "--quiet", "--strategy", strategy, "--family", family, **PARTS)
+def two_processes(arguments):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scse"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    result = subprocess.run(
+    return subprocess.run(
         [*launcher, *arguments], capture_output=True, text=True, timeout=240, check=False, env=environment
     )
+
+
+def torchrun(corpus, out, strategy, family):
+    result = two_processes(command(corpus, out, "--quiet", "--strategy", strategy, "--family", family, **PARTS))
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.count("9 steps done") == 1, "one process speaks for all"
 
@@ -78,3 +84,25 @@ def test_a_batch_that_cannot_be_split(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "world", lambda: contextlib.nullcontext(three))
     with pytest.raises(UserError, match="a batch of 4 sequences cannot be split evenly over 3 processes"):
         run(corpus, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"), [([], "is in use by another trainer"), (["--family", "scze"], "did you mean 'scse'?")]
+)
+def test_a_mistake_is_one_line_of_the_leader(corpus, tmp_path, extra, message):
+    """Whether the leader alone finds it, the other process waiting for its word, or both."""
+    with locked(tmp_path / "out"):
+        result = two_processes(command(corpus, tmp_path / "out", "--quiet", *extra))
+    (line,) = (line for line in result.stderr.splitlines() if line.startswith("scse: "))
+    assert message in line
+    assert "[rank" not in result.stderr, "a traceback of a process"
+    root_cause = result.stderr.partition("Root Cause")[2]
+    assert re.search(r"rank +: 0 .*\n +exitcode +: 2 ", root_cause)
+
+
+def test_a_process_that_fails_alone_speaks_for_itself(monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(cli, "SECONDS_TO_SPEAK", 0.0)
+    assert cli.main(["trian"]) == 2
+    assert capsys.readouterr().err.startswith("scse: process 1: unknown command 'trian'; did you mean 'train'?")

@@ -7,10 +7,13 @@ import io
 import logging
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 from scse.cli.common import Parser
 from scse.errors import RunFailure, UserError, unknown_name
+
+SECONDS_TO_SPEAK = 10.0
 
 # name -> what `scse --help` says; the module is scse.cli.<name>
 COMMANDS = {
@@ -65,17 +68,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complain(f"{where}{error.strerror or error}; mend this and run the same command again", 1)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
+            if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+                wait_for_another_process_to_speak()  # the connection to it may be all that failed here
             raise
         return complain("not enough memory; use a smaller model, batch or context, or --recompute", 2)
     except KeyboardInterrupt:
-        return complain("interrupted", 130)
+        return complain("interrupted", 130) if leads() else 130
 
 
 def complain(message: object, code: int) -> int:
-    """One line on stderr, from one process of a run."""
-    if os.environ.get("RANK", "0") == "0":
+    """One line on stderr, from one process of a run: the leader's if it fails too, and its exit code with it."""
+    if leads():
         print(f"scse: {message}", file=sys.stderr)
+    else:
+        wait_for_another_process_to_speak()
+        print(f"scse: process {os.environ['RANK']}: {message}", file=sys.stderr)
     return code
+
+
+def leads() -> bool:
+    return os.environ.get("RANK", "0") == "0"
+
+
+def wait_for_another_process_to_speak() -> None:
+    """Leave it to the process that failed first to say why. torchrun then ends this one, within the wait."""
+    time.sleep(SECONDS_TO_SPEAK)
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -10,6 +10,8 @@ from typing import Any
 from scse.data.readers import Pieces, checked_text
 from scse.errors import UserError
 
+SECONDS_TO_ANSWER = 5.0
+
 
 @dataclass(frozen=True)
 class HubDataset:
@@ -33,6 +35,8 @@ def rows(dataset: HubDataset, split: str, absent: str) -> Iterator[Pieces]:
         import datasets
     except ImportError:
         raise UserError(f"{absent}, or fetch it from the hub after pip install 'scse[hub]'") from None
+    if not offline():
+        require_answer(absent)
     try:
         number = 0
         for number, row in enumerate(_load(datasets, dataset, split), start=1):
@@ -40,9 +44,22 @@ def rows(dataset: HubDataset, split: str, absent: str) -> Iterator[Pieces]:
     except UserError:
         raise
     except Exception as error:  # the hub's client raises errors of many unrelated libraries
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        state = "HF_HUB_OFFLINE is set" if offline() else f"the hub failed: {reason}"
+        state = "HF_HUB_OFFLINE is set" if offline() else f"the hub failed: {_first_line(error)}"
         raise UserError(f"{absent} ({state})") from None
+
+
+def require_answer(absent: str) -> None:
+    """Ask the hub for a sign of life. `datasets` itself tries again for half a minute, which cannot be set."""
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=SECONDS_TO_ANSWER)
+    except Exception as error:
+        raise UserError(f"{absent} (the hub does not answer: {_first_line(error)})") from None
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _load(datasets: Any, dataset: HubDataset, split: str) -> Any:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scse.data.cache import write_atomically
+from scse.data.interruptible import interruptible
 from scse.errors import UserError, unknown_name
 from scse.files import expand
 
@@ -196,5 +197,5 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
     )
     backend = _byte_level({}, [])
-    backend.train_from_iterator(texts, trainer)
+    interruptible(lambda read: backend.train_from_iterator(read, trainer), texts)
     return Tokenizer(backend)

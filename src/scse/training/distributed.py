@@ -65,14 +65,13 @@ def world() -> Iterator[World]:
         torch.cuda.set_device(device)
     if size > 1:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield World(rank, size, device)
-    finally:
-        if size > 1:
-            # Gloo's thread frees the tensors of its last exchange and needs the interpreter lock for that; the group's
-            # destructor waits for the thread while holding the lock. Sleeping gives it up until the thread is idle.
-            time.sleep(0.2)
-            dist.destroy_process_group()
+    # A process that fails leaves the group as it is: the others wait in it until this one has said why and is gone.
+    yield World(rank, size, device)
+    if size > 1:
+        # Gloo's thread frees the tensors of its last exchange and needs the interpreter lock for that; the group's
+        # destructor waits for the thread while holding the lock. Sleeping gives it up until the thread is idle.
+        time.sleep(0.2)
+        dist.destroy_process_group()
 
 
 class Objective(nn.Module):

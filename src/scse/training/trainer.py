@@ -125,8 +125,7 @@ class Trainer:
         share = training_flops(self.config, self.model.recurrence.body_applications(loops)) / seconds
         share /= self.rate * self.world.size
         meter.describe(
-            f"{self.config.model.family} step {step + 1}/{self.config.steps} loss {loss:.3f} at T={loops}, "
-            f"{share:.0%} of the matrix-product rate"
+            f"{self.config.model.family} {step + 1}/{self.config.steps} loss {loss:.3f} T={loops} {share:.0%} peak"
         )
         meter.advance(tokens)
         row = {"step": step + 1, "loss": loss, "loops": loops, "lr": rate, "grad_norm": norm}
@@ -221,7 +220,7 @@ class Trainer:
     def _progress(self, step: int) -> contextlib.AbstractContextManager[Meter]:
         left = (self.config.steps - step) * self.config.tokens_per_step
         shown = self.world.leads and not self.options.quiet
-        return progress(f"{self.config.model.family}: training", left, "tok", enabled=shown)
+        return progress(f"{self.config.model.family}: training", left, "tok", enabled=shown, amounts=False)
 
 
 def _is_whole(model: Path) -> bool:
