@@ -161,7 +161,7 @@ def test_a_signal_ends_the_training_of_a_vocabulary(story: Path, tmp_path: Path,
     assert process.returncode == code, stderr
     assert "Traceback" not in stderr
     assert {path.name for path in cache.iterdir()} <= {"locks", "file-hashes.json"}
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {".lock"}
+    assert not (tmp_path / "out").exists()
 
 
 def test_work_that_has_read_everything_is_left_to_itself() -> None:
