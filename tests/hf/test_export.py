@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ import transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import scse.hf
-from runs import SCSE, run, write_corpus
+from runs import run, write_corpus
 from runs import scse as command
 from scse.evaluation.completion import complete, last_word_completions
 from scse.evaluation.runs import open_run
@@ -221,26 +220,6 @@ def test_mistakes_get_one_line(folders, tmp_path, change, message):
     assert len(made.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "new").exists()
     assert not list(tmp_path.glob(".new*"))
-
-
-def test_an_export_killed_at_any_moment_leaves_nothing_half_done(folders, tmp_path):
-    """SIGKILL while the installed command writes; the folder is whole or absent, and the next export tidies up."""
-    out = tmp_path / "out"
-    arguments = ["export", str(folders / "run"), str(out), "--quiet", "--cache-dir", str(folders / "cache")]
-    killed = 0
-    for wait in (0.0, 0.002, 0.01, 0.03):
-        process = subprocess.Popen([SCSE, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and not list(tmp_path.glob(".out.*")):
-            time.sleep(0.001)
-        time.sleep(wait)
-        process.kill()
-        killed += process.wait() != 0
-        if out.exists():
-            assert (out / "README.md").is_file()
-            shutil.rmtree(out)
-    assert killed
-    assert command(arguments).returncode == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def misspell_the_family(folder):

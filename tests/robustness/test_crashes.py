@@ -159,6 +159,7 @@ def test_killed_before_each_write(bench):
         bench.finish()
 
 
+@WRITERS
 def test_killed_again_and_again_at_random_moments(bench):
     draw, killed = random.Random(KILLS), 0
     while killed < KILLS:
