@@ -81,6 +81,7 @@ def _remove(path: Path) -> None:
 
 
 def _alive(process: str) -> bool:
+    """Whether another process has this number now."""
     try:
         os.kill(int(process), 0)
     except (ValueError, OverflowError, ProcessLookupError):
@@ -136,7 +137,7 @@ def read_json(path: Path) -> dict[str, Any]:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, a number or a nesting without end
         raise UserError(f"{path} is not valid JSON ({error}); restore it or write it again") from None
     if not isinstance(data, dict):
         raise UserError(f"{path} must hold a JSON object, not {type(data).__name__}")

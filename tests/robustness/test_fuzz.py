@@ -239,8 +239,8 @@ def test_safetensors_headers(base, tmp_path_factory, header, where):
         one_line(error)
 
 
-def test_deep_nesting_is_one_line(base, tmp_path):
-    deep = "[" * 100_000
+@pytest.mark.parametrize("deep", ["[" * 100_000, '{"seed": ' + "9" * 10_000 + "}"], ids=["nesting", "a number"])
+def test_json_without_end_is_one_line(base, tmp_path, deep):
     shutil.copytree(base / "run", tmp_path / "run")
     for name in ("config.json", "model/config.json", "model/tokenizer.json"):
         before = (tmp_path / "run" / name).read_text()
