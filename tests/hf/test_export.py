@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import scse.hf
 from runs import run, write_corpus
 from runs import scse as command
+from scse.errors import RunFailure
 from scse.evaluation.completion import complete, last_word_completions
 from scse.evaluation.runs import open_run
+from scse.hf.export import export
 from scse.progress import _Silent
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -220,6 +223,16 @@ def test_mistakes_get_one_line(folders, tmp_path, change, message):
     assert len(made.stderr.strip().splitlines()) == 1
     assert not (tmp_path / "new").exists()
     assert not list(tmp_path.glob(".new*"))
+
+
+def test_a_full_disk_is_one_failure_whatever_the_library_calls_it(folders, tmp_path, monkeypatch):
+    def full(self, folder):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(scse.hf.ScseForCausalLM, "save_pretrained", full)
+    with pytest.raises(RunFailure, match="No space left.*run the same command again"):
+        export(open_run(folders / "run"), tmp_path / "out", 8, [], "")
+    assert list(tmp_path.iterdir()) == []
 
 
 def misspell_the_family(folder):

@@ -170,6 +170,17 @@ def test_a_damaged_checkpoint_never_displaces_good_ones(corpus, tmp_path):
     assert run(corpus, tmp_path / "out", run_options=keep_one).finished
 
 
+def test_what_was_not_pruned_when_the_last_checkpoint_was_written_is_pruned_later(corpus, tmp_path):
+    """Killed between the two, the run is finished, and nothing else would ever look at its checkpoints again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CheckpointStore, "prune", lambda self: None)
+        run(corpus, tmp_path / "out", run_options={"checkpoint_every": 1, "eval_every": 100})
+    store = CheckpointStore(tmp_path / "out" / "checkpoints", 2)
+    assert len(store.steps()) == 9
+    run(corpus, tmp_path / "out", run_options={"checkpoint_every": 1, "eval_every": 100})
+    assert len(store.steps()) <= 3, "the last two, and the best"
+
+
 def test_files_are_readable_by_others(corpus, tmp_path):
     before = os.umask(0o022)
     try:

@@ -11,7 +11,7 @@ from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from scse.accounting import count_parameters
 from scse.data.tokenizer import END_OF_TEXT
-from scse.errors import UserError
+from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
 from scse.evaluation.runs import Run
 from scse.files import replacing_folder
@@ -34,7 +34,13 @@ def export(run: Run, folder: Path, num_loops: int, measured: Sequence[DepthResul
     if num_loops < 1:
         raise UserError(f"loops must be at least 1, got {num_loops}")
     with replacing_folder(folder) as draft:
-        _write(run, draft, num_loops)
+        try:
+            _write(run, draft, num_loops)
+        except Exception as error:
+            # The Rust libraries wrap the system's error in types of their own; the text still carries it.
+            if isinstance(error, OSError) or "os error" not in str(error):
+                raise
+            raise RunFailure(f"cannot write {folder}: {error}; mend this and run the same command again") from None
         (draft / "README.md").write_text(model_card(run, num_loops, measured, about), "utf-8")
 
 
