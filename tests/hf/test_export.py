@@ -230,7 +230,7 @@ def test_a_full_disk_is_one_failure_whatever_the_library_calls_it(folders, tmp_p
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(scse.hf.ScseForCausalLM, "save_pretrained", full)
-    with pytest.raises(RunFailure, match="No space left.*run the same command again"):
+    with pytest.raises(RunFailure, match=r"No space left.*run the same command again"):
         export(open_run(folders / "run"), tmp_path / "out", 8, [], "")
     assert list(tmp_path.iterdir()) == []
 

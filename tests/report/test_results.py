@@ -26,3 +26,12 @@ def test_every_record_says_where_it_comes_from():
     for record in records:
         assert {"data", "git", "torch", "time"} <= record.facts.keys()
         assert record.identity["trained_steps"] == 400
+
+
+def test_the_longer_runs_say_what_the_reading_says():
+    records = read_records([RESULTS.parent / "mini-wikitext-2-2000" / "records.jsonl"])
+    ppl = {(r.identity["model"]["family"], r.depth): round(r.metrics["ppl"], 2) for r in records}
+    reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    assert {r.identity["trained_steps"] for r in records} == {2000}
+    assert ppl["scse", 8] < ppl["scse-initial", 8] < ppl["scse", 48]
+    assert all(f"{value:.2f}" in reading for value in ppl.values())
