@@ -14,6 +14,7 @@ import torch
 from runs import command, final_tensors, run
 from scse.errors import UserError
 from scse.training import distributed, trainer
+from tinymodels import some_ids, tiny
 
 # N processes with one micro-batch each draw the dropout masks of one process with N micro-batches.
 PARTS = {"micro_batches": 2}
@@ -78,3 +79,27 @@ def test_a_batch_that_cannot_be_split(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "world", lambda: contextlib.nullcontext(three))
     with pytest.raises(UserError, match="a batch of 4 sequences cannot be split evenly over 3 processes"):
         run(corpus, tmp_path / "out")
+
+
+def test_gradients_are_exchanged_once_a_step(tmp_path):
+    """One process that believes to be one of several: what counts is when it would speak to the others."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        objective = distributed.Objective(tiny("scse", dtype=torch.float32), recompute=False)
+        module = torch.nn.parallel.DistributedDataParallel(objective)
+        exchanged = []
+
+        def exchange(state, bucket):
+            exchanged.append(bucket.index())
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
+
+        module.register_comm_hook(None, exchange)
+        for last in (False, False, True):
+            assert exchanged == []
+            with distributed.accumulating(module, last):
+                module(some_ids(2, 12), 2).backward()
+        assert exchanged
+    finally:
+        torch.distributed.destroy_process_group()
