@@ -250,13 +250,16 @@ def test_hub_lambada(serve: Callable[[Recorder], Recorder]) -> None:
 @pytest.mark.parametrize(
     ("served", "message"),
     [
-        (iter([{"text": "good"}, {"body": "bad"}]), 'EleutherAI/lambada_openai test row 2: no "text" field'),
+        (iter([{"text": "good"}, {"body": "bad"}]), '^EleutherAI/lambada_openai test row 2: no "text" field'),
         (RuntimeError("Dataset scripts are no longer supported"), "the hub failed: Dataset scripts are no longer"),
     ],
     ids=["a row without text", "a dataset that is a program"],
 )
 def test_hub_that_serves_something_else_is_one_line(served: Any, message: str, serve: Callable[[Any], object]) -> None:
-    def load(_: str, **__: Any) -> Any:
+    calls = []
+
+    def load(path: str, **_: Any) -> Any:
+        calls.append(path)
         if isinstance(served, Exception):
             raise served
         return served
@@ -265,6 +268,7 @@ def test_hub_that_serves_something_else_is_one_line(served: Any, message: str, s
     with pytest.raises(UserError, match=message) as caught:
         list(corpus_documents(DataConfig("lambada"), "test"))
     assert "\n" not in str(caught.value)
+    assert calls == ["EleutherAI/lambada_openai"], "there is no other revision to ask for"
 
 
 def test_hub_that_breaks_off_is_one_line_and_leaves_nothing(serve: Callable[[Recorder], Recorder], cache: Path) -> None:
