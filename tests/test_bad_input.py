@@ -6,8 +6,9 @@ import dataclasses
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
-from scse import ModelConfig, Shape, UserError, load_model, model_config, save_model
+from scse import LoopedLM, ModelConfig, Shape, UserError, load_model, model_config, save_model
 from scse.persistence import build
 from tinymodels import TINY, some_ids, tiny
 
@@ -91,6 +92,10 @@ def test_configurations_with_missing_or_unknown_keys():
         ModelConfig.from_dict({**data, "shape": {**data["shape"], "head": 3}})
     with pytest.raises(ValueError, match="needs 'family'"):
         ModelConfig.from_dict({"shape": data["shape"]})
+    with pytest.raises(ValueError, match="of family 'scse' lacks its option 'anchor'"):
+        LoopedLM(
+            ModelConfig.from_dict({**data, "options": {k: v for k, v in data["options"].items() if k != "anchor"}})
+        )
 
 
 class TestDamagedModelFolders:
@@ -151,3 +156,13 @@ class TestDamagedModelFolders:
         save_model(tiny("scse", dtype=torch.float64), folder)
         with pytest.raises(ValueError, match=r"another type than torch\.float32"):
             load_model(folder)
+
+
+def test_weights_that_cannot_be_written_name_their_file(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("scse.persistence.save_file", full)
+    with pytest.raises(OSError, match=r"cannot write .*model\.safetensors: I/O error: No space left"):
+        save_model(tiny("scse", dtype=torch.float32), tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import time
 
+import pytest
 import torch
 
 from scse import LoopedLM, model_config
+from scse.bench.generation import DecodingBench
 from scse.bench.reference import PlainSCSE
+from scse.bench.rows import Row
+from scse.bench.training import StepBench
 from scse.cli import main
 from scse.measure import best_seconds, peak_bytes, time_by_kind
 from tinymodels import TINY, some_ids
@@ -77,3 +81,26 @@ def test_the_command_prints_every_measure(capsys):
     for part in ("matrix-product rate", "float32 reference", "bfloat16 reference", "peak memory", "one more loop"):
         assert part in measures
     assert main(["bench", "--repeats", "0"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("only", "parts"),
+    [
+        ([], ["training", "generation"]),
+        (["--only", "training"], ["training"]),
+        (["--only", "generation"], ["generation"]),
+    ],
+    ids=["both", "training", "generation"],
+)
+def test_the_table_says_which_bars_were_met(only, parts, monkeypatch, capsys):
+    monkeypatch.setattr(StepBench, "run", lambda self: iter([Row("step", 0.9, "×", "≥ 1", False), Row("rate", 7, "G")]))
+    monkeypatch.setattr(DecodingBench, "run", lambda self: iter([Row("token", 1.2, "×", "≤ 1.5", True)]))
+    assert main(["bench", "--scale", "mini", "--tokens", "256", *only]) == 0
+    title, *lines = capsys.readouterr().out.splitlines()
+    assert title.strip() == "mini; training with 256 tokens a step"
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+    expected = {
+        "training": [["training", "step", "0.9", "×", "≥ 1", "no", ""], ["training", "rate", "7", "G", "", "", ""]],
+        "generation": [["generation", "token", "1.2", "×", "≤ 1.5", "yes", ""]],
+    }
+    assert rows == [row for part in parts for row in expected[part]]

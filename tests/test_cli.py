@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+import scse as package
+from scse.cli import main
 
 SCSE = Path(sys.executable).with_name("scse")
 
@@ -101,3 +106,58 @@ def test_output_into_a_closed_pipe_is_quiet():
     result = subprocess.run(f"{SCSE} families | head -1", shell=True, capture_output=True, text=True, check=False)
     assert "Traceback" not in result.stderr
     assert "BrokenPipe" not in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["families", "--help"], ["suite", "list", "--json"]], ids=" ".join)
+def test_a_reader_that_has_gone_is_no_failure(arguments):
+    """The output is buffered, as into any pipe, so that the missing reader shows when it is flushed."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    result = subprocess.run([SCSE, *arguments], stdout=writer, stderr=subprocess.PIPE, env=buffered, check=False)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device", "out.json"),
+            1,
+            "out.json: No space left on device; mend this",
+        ),
+        (OSError("the disk went away"), 1, "the disk went away; mend this and run the same command again"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (MemoryError(), 2, "not enough memory"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_goes_wrong_in_a_command_is_one_line_and_a_code(error, code, message, monkeypatch, capsys):
+    def fail(_):
+        raise error
+
+    monkeypatch.setattr("scse.cli.families.run", fail)
+    assert main(["families"]) == code
+    said = capsys.readouterr().err
+    assert said.startswith(f"scse: {message}")
+    assert said.count("\n") == 1
+
+
+def test_of_several_processes_one_complains(monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    assert main(["famlies"]) == 2
+    assert capsys.readouterr().err == ""
+
+
+def test_a_fault_of_the_program_is_not_hidden(monkeypatch):
+    def fail(_):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr("scse.cli.families.run", fail)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        main(["families"])
+
+
+def test_the_package_lists_the_names_that_it_loads_when_used():
+    assert set(package.__all__) <= set(dir(package))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from scse.cli import main
 from scse.demo import DEPTHS, NAMES, anchor_findings, findings
 
@@ -41,6 +43,35 @@ def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, capsys):
     assert (tmp_path / "report" / "index.html").read_text() == page, "and shows the same"
 
 
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def broken(*_):
+    raise ZeroDivisionError("division by zero")
+
+
+@pytest.fixture
+def arguments(tmp_path):
+    return ["demo", "--quiet", "--out", str(tmp_path / "demo"), "--report", str(tmp_path / "report")]
+
+
+def test_a_demo_that_is_stopped_half_way_says_how_to_go_on(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("scse.experiments.work.train", interrupted)
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == "stopped and saved; the same command continues\n"
+    assert main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"stopped": True}
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_demo_whose_runs_fail_shows_no_page(arguments, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("scse.experiments.work.train", broken)
+    assert main(arguments) == 1
+    assert capsys.readouterr().err.endswith("failed: ZeroDivisionError: division by zero\n")
+    assert not (tmp_path / "report").exists()
+
+
 def test_findings_say_what_the_numbers_say():
     rows = [
         {"family": "looped", "T=1": 12.0, "T=8": 10.0, "T=48": 11.0},
@@ -60,3 +91,7 @@ def test_findings_say_what_the_numbers_say():
     ]
     (sentence,) = anchor_findings(anchor)
     assert "looped 2.00 (paper 4.35), tuned-adapter 1.00 (paper 1.62), scse 0.00 (paper 0.00)" in sentence
+
+
+def test_nothing_is_said_about_an_anchor_that_was_not_measured():
+    assert anchor_findings([{"family": "looped", "R_47": 2.0}, {"family": "scse", "R_47": None}]) == []

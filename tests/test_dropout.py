@@ -69,3 +69,9 @@ def test_the_mask_follows_torchs_seed():
     torch.manual_seed(3)
     assert torch.equal(Dropout(0.5)(x), first)
     assert not torch.equal(first, second)
+
+
+def test_other_devices_draw_their_own_masks():
+    """A device that only knows shapes stands for all that are not the CPU: nothing may be drawn there on the CPU."""
+    found = Dropout(0.5)(torch.ones(33, 5, device="meta"))
+    assert (found.shape, found.device.type) == ((33, 5), "meta")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from scse.provenance import git_revision
+from scse import provenance as module
+from scse.provenance import git_revision, provenance
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
@@ -28,3 +30,14 @@ def test_the_revision_is_found_without_writing_into_the_repository(tmp_path):
     (tmp_path / "file").write_text("other")
     assert git_revision(tmp_path).endswith("+")
     assert git_revision(tmp_path.parent / "nowhere") == "unknown"
+
+
+def test_a_package_that_only_lies_on_the_path_is_said_not_to_be_installed(monkeypatch):
+    def version(package):
+        if package == "scse":
+            raise PackageNotFoundError(package)
+        return "1.0"
+
+    monkeypatch.setattr(module, "version", version)
+    found = provenance.__wrapped__()
+    assert (found["scse"], found["torch"]) == ("not installed", "1.0")

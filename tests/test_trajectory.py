@@ -26,6 +26,9 @@ def test_a_trajectory_is_every_depth_at_once(family):
 
 
 def test_only_what_is_asked_for_is_kept():
+    states = tiny("scse").trajectory(some_ids(), loops=3, keep=["states"])
+    assert states.states.shape == (4, 3, 11, 24)
+    assert states.predictions is None
     found = tiny("scse").trajectory(some_ids(), loops=3, keep=["predictions"])
     assert found.predictions.shape == (4, 3, 11)
     assert (found.states, found.deviations, found.updates) == (None, None, None)

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from scse.data import DataConfig, TokenSplit, open_corpus
+from scse.data import DataConfig, TokenSplit, corpora, open_corpus
 from scse.data import cache as cache_module
 from scse.data.fingerprint import Ledger
 from scse.data.readers import SourceFile
@@ -88,6 +88,10 @@ def garble_metadata(folder: Path) -> None:
     (folder / "train.json").write_bytes(b"[\xff")
 
 
+def metadata_of_another_kind(folder: Path) -> None:
+    (folder / "train.json").write_text("[]")
+
+
 def restate(key: str, value: object) -> Callable[[Path], None]:
     def damage(folder: Path) -> None:
         path = folder / "train.json"
@@ -102,7 +106,7 @@ RESTATED = (restate("format", 0), restate("tokenizer", "0" * 64), restate("count
 
 @pytest.mark.parametrize(
     "damage",
-    [truncate, flip, drop_metadata, drop_data, cut_metadata, garble_metadata, *RESTATED],
+    [truncate, flip, drop_metadata, drop_data, cut_metadata, garble_metadata, metadata_of_another_kind, *RESTATED],
     ids=lambda damage: damage.__name__,
 )
 def test_unfit_cache_is_rebuilt_with_one_warning(
@@ -258,3 +262,36 @@ def test_altered_memo_is_not_believed(ledger_file: SourceFile, cache: Path, monk
     altered = known[:-1] + ("0" if known[-1] != "0" else "1")
     memo.write_text(memo.read_text().replace(known, altered))
     assert Ledger(cache).fingerprint(ledger_file).sha256 == known
+
+
+def test_source_that_vanishes_during_the_build(story: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def vanishing(*arguments: object) -> Iterator[object]:
+        yield from encode(*arguments)
+        story.unlink()
+
+    encode = corpora.encode_split
+    monkeypatch.setattr(corpora, "encode_split", vanishing)
+    with pytest.raises(UserError, match=r"cannot read .*story\.txt: No such file"):
+        build(story)
+    assert not list(cache.glob("story.txt-*"))
+
+
+def test_source_that_the_system_cannot_read(story: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(_: Path) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("scse.data.fingerprint.file_hash", unreadable)
+    with pytest.raises(UserError, match=r"cannot read .*story\.txt: Input/output error"):
+        build(story)
+
+
+def test_hashes_that_cannot_be_remembered_are_no_failure(
+    ledger_file: SourceFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("scse.data.fingerprint.MEMO_FROM_BYTES", 100)
+    caplog.set_level(logging.DEBUG, "scse")
+    (tmp_path / "file").write_text("in the way")
+    ledger = Ledger(tmp_path / "file" / "cache")
+    assert len(ledger.fingerprint(ledger_file).sha256) == 64
+    ledger.save()
+    assert "file hashes not remembered" in caplog.text

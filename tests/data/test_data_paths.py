@@ -151,6 +151,16 @@ def test_parquet_faults(tmp_path: Path, write_parquet) -> None:
         documents(path, "train")
 
 
+def test_parquet_text_that_is_not_utf8(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = pa.array([b"a", b"caf\xe9", b"c"]).cast(pa.string(), safe=False)
+    pq.write_table(pa.table({"text": texts}), tmp_path / "latin.parquet")
+    with pytest.raises(UserError, match=r"latin\.parquet: not UTF-8 within 3 rows after row 0"):
+        documents(tmp_path / "latin.parquet", "train")
+
+
 def test_overlong_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scse.data.readers.MAX_LINE_BYTES", 1 << 20)
     path = tmp_path / "long.jsonl"
@@ -169,9 +179,10 @@ def test_folders_without_text(tmp_path: Path) -> None:
             open_corpus(DataConfig(str(tmp_path), tokenizer), progress=False).split("train")
 
 
-def test_file_that_vanishes(tmp_path: Path, write_jsonl: Writer) -> None:
-    path = write_jsonl(tmp_path / "rows.jsonl", ["a", "b", "c"])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_file_that_vanishes(kind: str, tmp_path: Path, write_jsonl: Writer, write_parquet: Writer) -> None:
+    path = {"jsonl": write_jsonl, "parquet": write_parquet}[kind](tmp_path / f"rows.{kind}", ["a", "b", "c"])
     corpus = open_corpus(DataConfig(str(path)), progress=False)
     path.unlink()
-    with pytest.raises(UserError, match=r"cannot read .*rows\.jsonl: No such file"):
+    with pytest.raises(UserError, match=rf"cannot read .*rows\.{kind}: .*No such file"):
         corpus.split("train")

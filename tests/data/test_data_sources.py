@@ -97,6 +97,31 @@ def test_c4_without_validation_files_has_no_heldout_split(tmp_path: Path, write_
         documents("c4", "heldout", tmp_path, SMALL)
 
 
+def test_c4_of_validation_files_alone_is_its_heldout_split(tmp_path: Path, write_jsonl: Writer) -> None:
+    write_jsonl(tmp_path / "c4" / "validation.jsonl", numbered(0, 4))
+    assert documents("c4", "heldout", tmp_path, SMALL) == numbered(0, 2)
+    with pytest.raises(UserError, match="corpus 'c4' has no split 'train'; it has: heldout"):
+        documents("c4", "train", tmp_path, SMALL)
+
+
+def test_a_python_without_its_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    with pytest.raises(UserError, match=r"has no sources; name another corpus with --data"):
+        open_corpus(DataConfig("stdlib"), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [(b"caf\xe9", r"test\.txt:2: not UTF-8 at byte 3 of the line"), (b"a\0b", r"test\.txt:2: NUL byte")],
+    ids=["latin", "binary"],
+)
+def test_faults_in_lines_are_placed(line: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "lambada").mkdir()
+    (tmp_path / "lambada" / "test.txt").write_bytes(b"a passage\n" + line + b"\n")
+    with pytest.raises(UserError, match=message):
+        documents("lambada", "test", tmp_path)
+
+
 def test_slice_sizes_are_part_of_the_cache_key(tmp_path: Path, write_jsonl: Writer) -> None:
     write_jsonl(tmp_path / "openwebtext" / "train.jsonl", numbered(0, 30))
     config = DataConfig("openwebtext", data_dir=str(tmp_path))
@@ -224,6 +249,30 @@ def test_hub_lambada(serve: Callable[[Recorder], Recorder]) -> None:
     assert recorder.calls[0][0] == "EleutherAI/lambada_openai"
     with pytest.raises(UserError, match="corpus 'lambada' has no split 'train'; it has: test"):
         open_corpus(DataConfig("lambada")).split("train")
+
+
+@pytest.mark.parametrize(
+    ("served", "message"),
+    [
+        (iter([{"text": "good"}, {"body": "bad"}]), '^EleutherAI/lambada_openai test row 2: no "text" field'),
+        (RuntimeError("Dataset scripts are no longer supported"), "the hub failed: Dataset scripts are no longer"),
+    ],
+    ids=["a row without text", "a dataset that is a program"],
+)
+def test_hub_that_serves_something_else_is_one_line(served: Any, message: str, serve: Callable[[Any], object]) -> None:
+    calls = []
+
+    def load(path: str, **_: Any) -> Any:
+        calls.append(path)
+        if isinstance(served, Exception):
+            raise served
+        return served
+
+    serve(load)
+    with pytest.raises(UserError, match=message) as caught:
+        list(corpus_documents(DataConfig("lambada"), "test"))
+    assert "\n" not in str(caught.value)
+    assert calls == ["EleutherAI/lambada_openai"], "there is no other revision to ask for"
 
 
 def test_hub_that_breaks_off_is_one_line_and_leaves_nothing(serve: Callable[[Recorder], Recorder], cache: Path) -> None:

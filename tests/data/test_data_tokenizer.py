@@ -69,6 +69,34 @@ def test_loading_refuses_what_it_cannot_trust(gpt2: Tokenizer, tmp_path: Path) -
         load_tokenizer(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"normalizer": {"type": "NFC"}}, "not a byte-level BPE"),
+        ({"pre_tokenizer": None}, "not a byte-level BPE"),
+        ({"added_tokens": []}, r"has no <\|endoftext\|> entry; use one that scse saved"),
+    ],
+    ids=["normalised", "not cut", "without an end"],
+)
+def test_loading_refuses_tokenizers_of_another_form(
+    change: dict[str, object], message: str, story: Path, tmp_path: Path
+) -> None:
+    open_corpus(DataConfig(str(story), "bpe-300"), progress=False).tokenizer.save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    stated = {**json.loads(path.read_text("utf-8")), **change}
+    if not stated["added_tokens"]:
+        del stated["model"]["vocab"]["<|endoftext|>"]
+    path.write_text(json.dumps(stated), "utf-8")
+    with pytest.raises(UserError, match=message):
+        load_tokenizer(tmp_path)
+
+
+def test_saving_where_no_folder_can_be_is_one_line(gpt2: Tokenizer, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match=r"cannot write .*file/tokenizer\.json: (File exists|Not a directory)"):
+        gpt2.save(tmp_path / "file")
+
+
 def test_gpt2_files_from_a_named_folder_are_checked(
     gpt2: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from test_pointwise import SILENT, TOKENS
 
-from scse.diagnostics.steering import GAINS, Steering, per_input, plane, sources, steer, summary, with_source_gain
+from scse.diagnostics.steering import (
+    GAINS,
+    Steering,
+    per_input,
+    plane,
+    sentence,
+    sources,
+    steer,
+    summary,
+    with_source_gain,
+)
 from scse.errors import RunFailure, UserError
 from scse.recurrence import deviation_map
 from tinymodels import some_ids, tiny
@@ -99,6 +111,13 @@ def test_numbers_of_a_made_up_steering():
     numbers = summary(made_up())
     assert numbers["share_rms"] == pytest.approx(np.sqrt((first["share"] ** 2 + second["share"] ** 2) / 2))
     assert numbers["share_lowest"] == first["share"]
+
+
+def test_the_sentence_mentions_only_what_exists():
+    assert "the injection's displacement is 24% … 28% of the anchor push" in sentence(made_up())
+    assert sentence(replace(made_up(), has_source=False)) == "cosines to the forcing ray 0.97 … 0.98"
+    still = replace(made_up(), paths=np.zeros_like(made_up().paths))
+    assert sentence(still) == "nothing moves: the anchor is a fixed point"
 
 
 def test_the_plane_holds_the_points_and_does_not_depend_on_signs():

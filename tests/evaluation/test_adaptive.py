@@ -15,7 +15,7 @@ from scse.evaluation.budgets import AdaptiveEvaluation, AdaptiveSettings
 from scse.evaluation.calibration import Trace, calibrate, calibrate_quality, exit_depths, trace
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.evaluation.rules import RULES, exit_rule
-from scse.evaluation.tokenwise import freeze_tokens, tokenwise
+from scse.evaluation.tokenwise import calibrate_tokens, freeze_tokens, tokenwise
 from scse.progress import _Silent
 from tinymodels import TINY, some_ids, tiny
 
@@ -221,6 +221,12 @@ class TestTokens:
         (row,) = AdaptiveEvaluation(settling("scse"), settings).run(TOKENS, TOKENS)
         assert row.mean_depth == pytest.approx(4, abs=0.2)
         assert sum(row.histogram) == len(TOKENS) - 1
+
+    def test_a_budget_that_no_threshold_reaches(self):
+        """All tokens of a model that stands still stop after the same loop."""
+        still = tiny("scse", spread=0.0, step_scale=0.0)
+        with pytest.raises(UserError, match="no threshold gives a mean of 4 loops per token; choose another budget"):
+            calibrate_tokens(still, TOKENS, exit_rule("update"), 4, CEILING, 5, None, largest=1.0)
 
 
 def test_unknown_mode():

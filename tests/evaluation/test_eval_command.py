@@ -69,6 +69,13 @@ def forget_weights(run_folder):
     shutil.rmtree(run_folder / "checkpoints")
 
 
+def put_checkpoint_of_another_model(run_folder):
+    forget_weights(run_folder)
+    corpus = write_corpus(run_folder.parent / "corpus")
+    run(corpus, run_folder.parent / "other", "looped", steps=1)
+    shutil.copytree(run_folder.parent / "other" / "checkpoints", run_folder / "checkpoints")
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -80,6 +87,7 @@ def forget_weights(run_folder):
             lambda run: [(run / "model" / "config.json").unlink(), shutil.rmtree(run / "checkpoints")],
             "no usable checkpoint",
         ),
+        (put_checkpoint_of_another_model, "does not belong to this configuration"),
     ],
 )
 def test_runs_that_cannot_be_evaluated(trained, copy, capsys, damage, message):

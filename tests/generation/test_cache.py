@@ -12,6 +12,7 @@ from scse.evaluation.rules import RULES
 from scse.evaluation.tokenwise import freeze_tokens
 from scse.generation.cache import KVCache, LastLoopsCache, SharedSlotCache, make_cache
 from scse.generation.decode import Depth, settle
+from scse.generation.window import PaddedWindow
 from tinymodels import TINY, some_ids, tiny
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -170,3 +171,24 @@ def test_mistakes_are_named():
         Depth(2, -1.0)
     with pytest.raises(UserError, match="2 loop counts were given for 3 rows"):
         replace(Depth(2), loops=(1, 2)).of(3)
+
+
+@torch.no_grad()
+def test_rows_of_a_padded_window_go_on_alone(family):
+    model, ids = tiny(family), some_ids(3, 7)
+    real = torch.ones_like(ids, dtype=torch.bool)
+    real[0, :3] = False
+    states = model.unroll(ids, memory=PaddedWindow(real))
+    for _ in range(2):
+        state = next(states)
+    kept = state.rows(torch.tensor([0, 2])).step().hidden
+    together = next(states).hidden
+    torch.testing.assert_close(kept, together[[0, 2]], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_a_state_without_a_memory_rests_nowhere():
+    state = next(tiny("scse").unroll(some_ids()))
+    before = state.z.clone()
+    state.rest()
+    assert torch.equal(state.z, before)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
 
 from runs import run, scse, write_corpus
+from scse.cli import main
 from scse.data import load_tokenizer
 from scse.errors import UserError
 from scse.evaluation.rules import RULES
+from scse.evaluation.runs import open_run
 from scse.evaluation.tokenwise import freeze_tokens
-from scse.generation import GREEDY, Continuation, Depth, Generation, Sampling, stream
+from scse.generation import GREEDY, Continuation, Depth, Generation, Sampling, continue_text, stream
 from tinymodels import TINY, tiny
 
 PROMPTS = [[3, 17, 42, 8, 1], [9, 9], [55, 2, 31]]
@@ -212,3 +215,41 @@ def test_mistakes_get_one_line_and_exit_code_2(trained, extra, message):
     assert found.returncode == 2
     assert message in found.stderr
     assert len(found.stderr.strip().splitlines()) == 1
+
+
+@torch.no_grad()
+def test_generation_ends_when_every_row_has_ended():
+    model = tiny("scse")
+    first = plainly(model, PROMPTS[0], 2, 1)[-1]
+    steps = list(stream(model, [PROMPTS[0]] * 2, Generation(Depth(2), 10, GREEDY, stop=first)))
+    assert [[token.id for token in step] for step in steps] == [[first, first]]
+
+
+@torch.no_grad()
+def test_the_mark_of_the_end_is_not_part_of_the_text(trained):
+    opened = open_run(trained)
+    whole = Generation(Depth(2), 6, GREEDY)
+    *_, (free,) = continue_text(opened.model, opened.tokenizer, "the state", whole)
+    for length in (0, 2):
+        end = free.ids[length]
+        before = free.ids[: free.ids.index(end)]
+        *_, (found,) = continue_text(opened.model, opened.tokenizer, "the state", replace(whole, stop=end))
+        assert found.ids == before
+        assert found.text == opened.tokenizer.decode(before)
+
+
+def test_depth_is_a_colour_on_a_terminal(trained, monkeypatch, capsys):
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLORTERM": "truecolor"}.items():
+        monkeypatch.setenv(name, value)
+    base = ["generate", str(trained), "--prompt", "the loop", "--max-new-tokens", "4", "--temperature", "0"]
+    base += ["--show-depth"]
+    few, many = "\x1b[38;2;60;110;255m", "\x1b[38;2;255;110;60m"
+    for extra, colour, other in (
+        (["--loops", "9", "--adaptive", "1e9"], few, many),
+        (["--loops", "9"], many, few),
+        (["--loops", "1"], few, many),
+    ):
+        assert main([*base, *extra]) == 0
+        printed = capsys.readouterr().out
+        assert printed.count(colour) >= 1
+        assert other not in printed

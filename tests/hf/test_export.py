@@ -19,7 +19,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import scse.hf
 from runs import run, write_corpus
 from runs import scse as command
-from scse.errors import RunFailure
+from scse.cli import main as in_process
+from scse.errors import RunFailure, UserError
 from scse.evaluation.completion import complete, last_word_completions
 from scse.evaluation.runs import open_run
 from scse.hf.export import export
@@ -207,6 +208,64 @@ def test_lm_eval_agrees_with_scse_lambada(folders, tmp_path, monkeypatch):
         # lm-eval's perplexity is per answer, ours per token of the answers
         assert theirs["perplexity,none"] == pytest.approx(ours.target_ppl ** (tokens / len(examples)), rel=1e-4)
         assert theirs["acc,none"] == ours.exact_accuracy
+
+
+def test_lm_eval_is_told_where_an_export_comes_from(tmp_path):
+    from scse.hf.lm_eval import ScseLM
+
+    with pytest.raises(UserError, match=r"no exported model in .*; write one with 'scse export RUN"):
+        ScseLM(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "added"),
+    [
+        (["run", "--tasks", "scse_lambada"], True),
+        (["run", "--include_path", "elsewhere"], False),
+        (["--help"], False),
+    ],
+    ids=["run", "own tasks", "help"],
+)
+def test_our_tasks_are_added_to_lm_evals_command_line(monkeypatch, arguments, added):
+    import lm_eval.__main__ as theirs
+
+    from scse.hf.lm_eval import TASKS, main
+
+    seen = []
+    monkeypatch.setattr(sys, "argv", ["lm_eval", *arguments])
+    monkeypatch.setattr(theirs, "cli_evaluate", lambda: seen.extend(sys.argv[1:]))
+    main()
+    assert seen == arguments + (["--include_path", str(TASKS)] if added else [])
+
+
+def test_the_card_says_when_the_text_to_measure_on_is_gone(folders, tmp_path, capsys):
+    shutil.copytree(folders / "run", tmp_path / "run")
+    (folders / "corpus").rename(folders / "moved")
+    try:
+        made = in_process(["export", str(tmp_path / "run"), str(tmp_path / "out"), "--quiet", "--json"])
+    finally:
+        (folders / "moved").rename(folders / "corpus")
+    assert made == 0, capsys.readouterr().err
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"Not measured: there is no file or folder {folders / 'corpus'}" in card
+    assert "| loops |" not in card
+
+
+class WithoutTransformers:
+    """An import system that does not find the package."""
+
+    def find_spec(self, name, *_):
+        if name == "transformers":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_exporting_without_transformers_names_the_remedy(folders, tmp_path, monkeypatch, capsys):
+    for name in [name for name in sys.modules if name.split(".")[0] == "transformers"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [WithoutTransformers(), *sys.meta_path])
+    assert in_process(["export", str(folders / "run"), str(tmp_path / "new")]) == 2
+    message = "scse: exporting needs the package 'transformers'; pip install 'scse[hf]'\n"
+    assert capsys.readouterr().err == message
 
 
 @pytest.mark.parametrize(("change", "message"), [

@@ -176,6 +176,7 @@ def test_training_never_holds_all_logits():
     (lambda m, ids: m.generate(ids, max_new_tokens=30), "more than the model's 16 positions"),
     (lambda m, ids: m.generate(ids, max_new_tokens=2, cache_implementation="static"), "its own cache"),
     (lambda m, ids: m.train()(ids, use_cache=True), "a cache is for generation"),
+    (lambda m, ids: m.generate(ids[:1], max_new_tokens=4, prompt_lookup_num_tokens=2), "assisted generation"),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore")
 def test_mistakes_are_named(call, message):
@@ -195,3 +196,29 @@ def test_the_shell_adds_no_weights():
     shell, model = dressed("scse")
     assert {f"model.{name}" for name in model.state_dict()} == set(shell.state_dict())
     assert scse.hf.ScseConfig.of(model.config, 4).model_config().shape == TINY
+
+
+@torch.no_grad()
+def test_a_cache_of_a_prompt_is_shared_by_several_continuations():
+    shell, model = dressed("scse")
+    ids, more = some_ids(2, 5), some_ids(4, 1, seed=6)
+    cache = ScseCache()
+    cache.batch_repeat_interleave(2)
+    cache.batch_select_indices(torch.tensor([0]))
+    assert cache.get_seq_length() == 0, "an empty cache has no rows to repeat or select"
+    shell(ids, past_key_values=cache)
+    cache.batch_repeat_interleave(2)
+    found = shell(more, past_key_values=cache).logits[:, -1]
+    whole = torch.cat([ids.repeat_interleave(2, 0), more], 1)
+    torch.testing.assert_close(found, model(whole, 4)[:, -1], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_other_embeddings_take_the_place_of_the_models():
+    shell, model = dressed("scse")
+    other = torch.nn.Embedding(TINY.vocabulary, TINY.width, dtype=torch.float64)
+    shell.set_input_embeddings(other)
+    assert shell.get_input_embeddings() is other
+    model.tokens.weight.copy_(other.weight)
+    ids = some_ids()
+    assert torch.equal(shell(ids).logits, model(ids, 4)), "as input and as head"

@@ -13,9 +13,14 @@ from pathlib import Path
 import pytest
 import toys
 
+from scse.errors import UserError
 from scse.experiments.presets import find_preset
 from scse.experiments.records import append_records
 from scse.experiments.suites import SUITES
+from scse.report.anchor_start import draw_anchor_start
+from scse.report.evidence import Shelf, gather
+from scse.report.figures import Line, draw_depth_response, new_figure
+from scse.report.suite_figures import pictures
 from scse.report.write import write_report
 
 SCSE = Path(sys.executable).with_name("scse")
@@ -131,11 +136,74 @@ def test_a_picture_without_records_is_missing_and_an_old_one_goes(tmp_path):
 
 
 def test_a_model_that_never_leaves_its_anchor_says_so(tmp_path):
-    still = {**toys.panels(), "has_source": False}
-    still["drift"] = {**still["drift"], "paths": [[(0.0, 0.0)] * 9] * 3}
-    record = toys.record(toys.MINI, toys.LOOPED, toys.STEERING.columns[0], 0, {"cosine": 0.9}, panels=still)
+    record = toys.record(toys.MINI, toys.LOOPED, toys.STEERING.columns[0], 0, {"cosine": 0.9}, panels=still(False))
     write_report([toys.STEERING], toys.MINI, [record], tmp_path)
     assert (tmp_path / "figures" / "toy-steering-anchor-start.svg").exists()
+
+
+def still(has_source: bool) -> dict[str, object]:
+    """Panels of rollouts that stay at the anchor."""
+    panels = {**toys.panels(), "has_source": has_source}
+    return {**panels, "drift": {**panels["drift"], "paths": [[(0.0, 0.0)] * 9] * 3}}
+
+
+@pytest.mark.parametrize(
+    ("has_source", "reason"),
+    [(False, "no source channel:\nthe input is not injected"), (True, "the anchor is held:\nno gain of the source")],
+    ids=["without a source", "with a source"],
+)
+def test_panels_without_motion_say_why(has_source, reason):
+    left, right = (axes.texts[0].get_text() for axes in draw_anchor_start(still(has_source)).axes)
+    assert "the anchor is a fixed point" in left
+    assert right.startswith(reason)
+
+
+def drawn(suite, records):
+    return pictures(gather(suite, Shelf(records, toys.MINI)))
+
+
+def test_a_figure_of_no_known_kind_gets_a_suggestion():
+    with pytest.raises(UserError, match="unknown kind of figure 'bias-ration'; did you mean 'bias-ratio'"):
+        drawn(replace(toys.BIAS, figure="bias-ration"), [])
+
+
+@pytest.mark.parametrize(
+    ("suite", "figure"), [(toys.BIAS, "depth-response"), (toys.ABLATIONS, "bias-ratio")], ids=["depths", "bias"]
+)
+def test_a_figure_whose_columns_the_suite_lacks_is_missing(suite, figure, records):
+    (picture,) = drawn(replace(suite, figure=figure), records)
+    assert picture.figure is None
+
+
+def late_bias(arm, column, seed):
+    return {"looped": 4.1, "tuned": 1.5, "scse": 0.0}[arm.name] if column.depth else None
+
+
+def open_circles(figure) -> int:
+    """The markers of the first step, that of the legend left out."""
+    return sum(line.get_marker() == "o" for axes in figure.axes for line in axes.lines)
+
+
+def test_bias_ratios_are_drawn_also_where_the_first_step_is_not_known():
+    records = toys.records_of(toys.BIAS, late_bias)
+    known = toys.record(toys.MINI, toys.LOOPED, toys.FIRST, 0, {"bias_ratio": 1.0})
+    alone = replace(toys.BIAS, columns=(toys.LAST,), paper={}, claims=())
+    for suite, found, circles, legend in (
+        (toys.BIAS, [*records, known], 1, ["t = 47", "t = 0", "paper, t = 47", "equal energies"]),
+        (toys.BIAS, records, 0, ["t = 47", "t = 0", "paper, t = 47", "equal energies"]),
+        (alone, records, 0, ["t = 47", "paper, t = 47", "equal energies"]),
+    ):
+        (picture,) = drawn(suite, found)
+        figure = picture.figure
+        assert open_circles(figure) == circles
+        assert [text.get_text() for text in figure.legends[0].texts] == legend
+
+
+def test_depths_that_were_all_trained_are_not_shaded():
+    for deepest, said in ((8, []), (16, ["deeper than trained"])):
+        axes = new_figure(4).add_subplot()
+        draw_depth_response(axes, [Line("SCSE", "scse", {1: 20.0, deepest: 18.0})], trained=8)
+        assert [text.get_text() for text in axes.texts] == said
 
 
 def test_numbers_that_are_not_finite_are_shown_and_not_drawn(tmp_path):

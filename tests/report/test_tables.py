@@ -182,6 +182,7 @@ def test_latex_table():
         ("5.5×10⁻⁶ ± ½", r"5.5$\times$10$^{-}$$^{6}$ $\pm$ 1/2"),
         ("[1] \\x $y$ ^", r"{[}1{]} \textbackslash{}x \$y\$ \textasciicircum{}"),
         ("naïve 中", "naïve {[}U+4E2D{]}"),
+        ("λ Λ x₋₁", r"$\lambda$ $\Lambda$ x$_{-}$$_{1}$"),
     ],
 )
 def test_latex_prints_every_character_as_it_is(text, escaped):

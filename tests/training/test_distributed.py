@@ -17,6 +17,7 @@ from scse import cli
 from scse.errors import UserError
 from scse.training import distributed, trainer
 from scse.training.run_folder import locked
+from tinymodels import some_ids, tiny
 
 # N processes with one micro-batch each draw the dropout masks of one process with N micro-batches.
 PARTS = {"micro_batches": 2}
@@ -106,3 +107,27 @@ def test_a_process_that_fails_alone_speaks_for_itself(monkeypatch, capsys):
     monkeypatch.setattr(cli, "SECONDS_TO_SPEAK", 0.0)
     assert cli.main(["trian"]) == 2
     assert capsys.readouterr().err.startswith("scse: process 1: unknown command 'trian'; did you mean 'train'?")
+
+
+def test_gradients_are_exchanged_once_a_step(tmp_path):
+    """One process that believes to be one of several: what counts is when it would speak to the others."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        objective = distributed.Objective(tiny("scse", dtype=torch.float32), recompute=False)
+        module = torch.nn.parallel.DistributedDataParallel(objective)
+        exchanged = []
+
+        def exchange(state, bucket):
+            exchanged.append(bucket.index())
+            future = torch.futures.Future()
+            future.set_result(bucket.buffer())
+            return future
+
+        module.register_comm_hook(None, exchange)
+        for last in (False, False, True):
+            assert exchanged == []
+            with distributed.accumulating(module, last):
+                module(some_ids(2, 12), 2).backward()
+        assert exchanged
+    finally:
+        torch.distributed.destroy_process_group()

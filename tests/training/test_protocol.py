@@ -208,3 +208,6 @@ def test_precision_is_resolved_by_the_hardware(monkeypatch):
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda answer=native: answer)
         assert resolve_precision("auto", cpu) == ("bfloat16" if native else "float32")
     assert resolve_precision("bfloat16", cpu) == "bfloat16"
+    for native in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda answer=native, **_: answer)
+        assert resolve_precision("auto", torch.device("cuda")) == ("bfloat16" if native else "float32")

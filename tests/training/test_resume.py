@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 import random
+import shutil
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from runs import SCSE, command, config_for, final_tensors, run, scse
 from scse import load_model
 from scse.errors import RunFailure, UserError
-from scse.training import trainer
-from scse.training.checkpoint import CheckpointStore
-from scse.training.run_folder import locked
+from scse.files import write_sealed
+from scse.training import checkpoint, trainer
+from scse.training.checkpoint import CheckpointStore, TrainingTensors, verify
+from scse.training.run_folder import in_use, locked
 
 
 class Killed(BaseException):
@@ -181,6 +186,116 @@ def test_what_was_not_pruned_when_the_last_checkpoint_was_written_is_pruned_late
     assert len(store.steps()) <= 3, "the last two, and the best"
 
 
+def reseal(path, **changes):
+    """Change what a sealed file says, and its seal with it."""
+    stated = json.loads(path.read_text())
+    kept = {name: value for name, value in stated.items() if name not in ("format", "sha256")}
+    write_sealed(path, stated["format"], {**kept, **changes})
+
+
+def test_a_checkpoint_under_another_name_is_not_believed(corpus, tmp_path, caplog):
+    run(corpus, tmp_path / "out")
+    checkpoints = tmp_path / "out" / "checkpoints"
+    shutil.rmtree(checkpoints / "step-9")
+    shutil.copytree(checkpoints / "step-6", checkpoints / "step-8")
+    caplog.set_level(logging.INFO, "scse")
+    run(corpus, tmp_path / "out")
+    assert "step-8 is damaged" in caplog.text
+    assert "state.json says step 6" in caplog.text
+    assert "from step 6" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"family": "looped"}, r"step-6 does not belong to this model: tensor '\S+' is in only one of them"),
+        ({"width": 48}, r"step-6: tensor '\S+' has another shape than the model's"),
+    ],
+    ids=["family", "width"],
+)
+def test_a_checkpoint_of_another_run_is_refused(corpus, tmp_path, changes, message):
+    run(corpus, tmp_path / "other", **changes)
+    run(corpus, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "checkpoints")
+    shutil.copytree(tmp_path / "other" / "checkpoints" / "step-6", tmp_path / "out" / "checkpoints" / "step-6")
+    with pytest.raises(UserError, match=message):
+        run(corpus, tmp_path / "out")
+
+
+def test_an_old_checkpoint_with_a_damaged_state_is_pruned_like_any_other(corpus, tmp_path):
+    run(corpus, tmp_path / "out")
+    checkpoints = tmp_path / "out" / "checkpoints"
+    shutil.rmtree(checkpoints / "step-9")
+    shutil.copytree(checkpoints / "step-6", checkpoints / "step-1")
+    (checkpoints / "step-1" / "state.json").write_text("{")
+    run(corpus, tmp_path / "out", run_options={"keep": 1})
+    assert "step-1" not in os.listdir(checkpoints)
+    assert "step-9" in os.listdir(checkpoints)
+
+
+def test_a_checkpoint_saved_twice_is_the_second(tmp_path):
+    store = CheckpointStore(tmp_path, keep=1)
+    for value in (1.0, 2.0):
+        store.save(3, TrainingTensors({"w": torch.tensor([value])}, {}), None)
+    assert load_file(tmp_path / "step-3" / "model.safetensors")["w"].item() == 2.0
+    assert os.listdir(tmp_path) == ["step-3"]
+
+
+def test_a_checkpoint_that_is_pruned_while_it_is_looked_at_is_passed_over(tmp_path, monkeypatch, caplog):
+    store = CheckpointStore(tmp_path, keep=2)
+    for step in (3, 6):
+        store.save(step, TrainingTensors({"w": torch.zeros(1)}, {}), None)
+
+    def pruned_meanwhile(folder):
+        if folder.name == "step-6":
+            shutil.rmtree(folder)
+        return verify(folder)
+
+    monkeypatch.setattr(checkpoint, "verify", pruned_meanwhile)
+    assert store.newest().step == 3
+    assert caplog.text == "", "nothing was damaged"
+
+
+def test_torn_and_foreign_lines_of_metrics_are_dropped_on_resume(corpus, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        killed_at(patch, 5)
+        with pytest.raises(Killed):
+            run(corpus, tmp_path / "out")
+    with (tmp_path / "out" / "metrics.jsonl").open("a") as metrics:
+        metrics.write('[1]\n{"note": "by hand"}\n{"step": 6, "lo')
+    run(corpus, tmp_path / "out")
+    assert metric_steps(tmp_path / "out") == (list(range(1, 10)), [3, 6, 9])
+
+
+def test_a_run_can_be_trained_in_a_thread(corpus, tmp_path):
+    """Signals are the main thread's affair; the weights are the same without them."""
+    run(corpus, tmp_path / "main")
+    thread = threading.Thread(target=run, args=(corpus, tmp_path / "thread"))
+    thread.start()
+    thread.join()
+    assert_same_run(tmp_path / "main", tmp_path / "thread")
+
+
+def test_a_lock_that_its_holder_took_away_is_taken_anew(tmp_path, monkeypatch):
+    """A run that never began removes its lock file; whoever had just opened that file holds nothing."""
+    taken = []
+
+    def removing(handle, how):
+        flock(handle, how)
+        if not taken:
+            (tmp_path / "out" / ".lock").unlink()
+        taken.append(handle)
+
+    flock = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", removing)
+    assert not in_use(tmp_path / "out")
+    with locked(tmp_path / "out"):
+        assert len(taken) == 2
+        assert (tmp_path / "out" / ".lock").read_text() == f"{os.getpid()}\n"
+        monkeypatch.undo()
+        assert in_use(tmp_path / "out")
+
+
 def test_files_are_readable_by_others(corpus, tmp_path):
     before = os.umask(0o022)
     try:
@@ -211,6 +326,15 @@ def test_a_configuration_of_wrong_types_is_one_line(corpus, tmp_path, train):
     changed = {**stored["train"], **train} if isinstance(train, dict) else train
     (tmp_path / "out" / "config.json").write_text(json.dumps({**stored, "train": changed}))
     with pytest.raises(UserError):
+        run(corpus, tmp_path / "out")
+
+
+def test_a_configuration_that_lacks_an_option_names_it(corpus, tmp_path):
+    run(corpus, tmp_path / "out")
+    path = tmp_path / "out" / "config.json"
+    stated = json.loads(path.read_text())["train"]
+    reseal(path, train={name: value for name, value in stated.items() if name != "clip"})
+    with pytest.raises(UserError, match="the run's configuration lacks 'clip'"):
         run(corpus, tmp_path / "out")
 
 

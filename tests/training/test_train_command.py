@@ -9,6 +9,7 @@ import pty
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -127,3 +128,24 @@ def test_unusable_text(tmp_path, content, message):
     assert message in result.stderr
     assert "Traceback" not in result.stderr
     assert not list((tmp_path / "cache").rglob("train.bin")) or message.startswith("too few")
+
+
+def test_a_validation_split_without_anything_to_predict(corpus, tmp_path, capsys):
+    (corpus / "validation.txt").write_text("a")
+    assert main(command(corpus, tmp_path / "out", "--quiet")) == 2
+    assert capsys.readouterr().err.endswith("validation split of 'corpus' has fewer than 2 tokens; give it more text\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_tensorboard_that_is_not_installed_is_one_line(corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    assert main(command(corpus, tmp_path / "out", "--quiet", "--tensorboard")) == 2
+    assert capsys.readouterr().err == "scse: TensorBoard is not installed; run: pip install 'scse[tensorboard]'\n"
+
+
+def test_without_a_vocabulary_the_scale_decides_on_the_tokenizer(corpus, tmp_path, capsys):
+    arguments = command(corpus, tmp_path / "out", "--quiet", steps=1)
+    place = arguments.index("--vocab")
+    assert main(arguments[:place] + arguments[place + 2 :]) == 0
+    config = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert config["train"]["tokenizer"] == "bpe-4096"

@@ -54,7 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # equations on a terminal that cannot show them
     try:
-        return dispatch(arguments)
+        try:
+            return dispatch(arguments)
+        finally:
+            sys.stdout.flush()  # here, where a closed pipe is still answered, and not at exit
     except UserError as error:
         return complain(error, 2)
     except RunFailure as failure:
@@ -116,6 +119,4 @@ def dispatch(arguments: list[str]) -> int:
     module = importlib.import_module(f"scse.cli.{name}")
     parser = Parser(prog=f"scse {name}", description=module.__doc__)
     module.add_arguments(parser)
-    code = module.run(parser.parse(rest))
-    sys.stdout.flush()
-    return int(code or 0)
+    return int(module.run(parser.parse(rest)) or 0)

@@ -259,8 +259,3 @@ def loss_gap(loss: Loss, subtracted: Tensor, response: Tensor) -> LossGap:
 def _norms(stack: Tensor) -> np.ndarray:
     found: np.ndarray = stack.flatten(1).norm(dim=1).numpy()
     return found
-
-
-def _products(stack: Tensor, vector: Tensor) -> np.ndarray:
-    found: np.ndarray = (stack.flatten(1) @ vector.flatten()).numpy()
-    return found

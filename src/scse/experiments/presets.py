@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scse.errors import UserError, unknown_name
+from scse.errors import unknown_name
 from scse.experiments.suite import Preset, Settings
 from scse.protocols import protocol
 
@@ -53,8 +53,6 @@ def find_preset(name: str, data: str | None = None, limit: int | None = None, st
     """A preset by name, on other text, on more or fewer windows, or with another number of steps."""
     if name not in PRESETS:
         raise unknown_name("preset", name, PRESETS)
-    if steps is not None and steps < 1:
-        raise UserError(f"--steps must be at least 1, got {steps}")
     chosen = replace(PRESETS[name], changes={} if steps is None else {"steps": steps})
     chosen = replace(chosen, data=data or chosen.data, limit=limit or chosen.limit)
     return replace(chosen, elsewhere=stand_ins(chosen.data)) if chosen.mini else chosen

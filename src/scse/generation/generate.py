@@ -51,15 +51,16 @@ def stream(
     _check(model, prompts, wanted)
     draws = [torch.Generator().manual_seed(seed) for seed in (seeds or range(len(prompts)))]
     session = _Session(model, [list(prompt) for prompt in prompts], wanted)
-    for remaining in range(wanted.max_new_tokens, 0, -1):
+    new: list[NewToken] = []
+    for number in range(wanted.max_new_tokens):
+        if number and not session.go_on(new):
+            return
         logits = session.logits()
         new = [
             NewToken(row, wanted.sampling.pick(logits[place], draws[row]), int(session.settled.taken[place, -1]))
             for place, row in enumerate(session.alive)
         ]
         yield new
-        if remaining == 1 or not session.go_on(new):
-            return
 
 
 class _Session:

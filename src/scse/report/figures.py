@@ -53,16 +53,6 @@ class Line:
     stroke: str = "-"
 
 
-def depth_response(curves: Mapping[str, Mapping[int, float]], path: Path, trained: int = 8, title: str = "") -> None:
-    """Perplexity against loop depth of some families, as a picture."""
-    figure = new_figure(width=7)
-    axes = figure.add_subplot()
-    draw_depth_response(axes, [Line(family, family, curve) for family, curve in curves.items()], trained)
-    axes.set_title(title, loc="left", fontsize=10)
-    axes.legend(frameon=False, fontsize=9)
-    save_figure(figure, path)
-
-
 def draw_depth_response(axes: Axes, lines: Sequence[Line], trained: int) -> None:
     """Perplexity against loop depth, on the paper's axes: log2 depth, shifted-log perplexity, minima starred."""
     reach = []

@@ -86,8 +86,7 @@ def chapter(evidence: Evidence) -> Chapter:
         tables=tuple(tables),
         figures=tuple(map(render, pictures(evidence))),
         remarks=tuple(remarks(evidence)),
-        command=f"scse suite run {suite.name} --preset {preset.name}"
-        + (f" --data {preset.data}" if preset.data else ""),
+        command=command(suite, preset),
     )
 
 

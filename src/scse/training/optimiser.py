@@ -7,8 +7,7 @@ import math
 import torch
 from torch import nn
 
-from scse.errors import unknown_name
-from scse.training.config import PRECISIONS, TrainConfig
+from scse.training.config import TrainConfig
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
@@ -36,8 +35,6 @@ def make_optimiser(module: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
 
 def resolve_precision(precision: str, device: torch.device) -> str:
     """'auto' is bfloat16 where the hardware multiplies in it, float32 otherwise."""
-    if precision not in PRECISIONS:
-        raise unknown_name("precision", precision, PRECISIONS)
     if precision != "auto":
         return precision
     if device.type == "cuda":

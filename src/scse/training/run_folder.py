@@ -141,8 +141,8 @@ class Metrics:
     def __init__(self, folder: Path, step: int, tensorboard: bool) -> None:
         self.path = folder / "metrics.jsonl"
         self._drop_after(step)
-        self.stream = self.path.open("a", encoding="utf-8")
         self.board = _tensorboard(folder, step) if tensorboard else None
+        self.stream = self.path.open("a", encoding="utf-8")
 
     def write(self, row: Mapping[str, Any]) -> None:
         self.stream.write(json.dumps(row) + "\n")

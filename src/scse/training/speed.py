@@ -18,7 +18,7 @@ def matmul_rate(dtype: torch.dtype, device: torch.device, size: int = 2048, repe
     for _ in range(repeats + 1):
         begin = time.perf_counter()
         torch.mm(left, right)
-        if device.type == "cuda":
+        if device.type == "cuda":  # pragma: no cover: needs a GPU
             torch.cuda.synchronize(device)
         best = min(best, elapsed(begin))
     return 2 * size**3 / best
