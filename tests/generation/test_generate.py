@@ -12,6 +12,7 @@ import torch
 
 from runs import run, scse, write_corpus
 from scse.cli import main
+from scse.cli.generate import print_as_it_comes
 from scse.data import load_tokenizer
 from scse.errors import UserError
 from scse.evaluation.rules import RULES
@@ -155,6 +156,19 @@ def test_characters_split_over_tokens_come_out_whole(trained):
     found.finish()
     assert found.text == text
     assert "\ufffd" not in "".join(found.pieces)
+
+
+def test_bytes_that_never_became_a_character_are_shown_at_the_end(trained, capsys):
+    found = Continuation(load_tokenizer(trained / "model"))
+
+    def growing():
+        found.add(found.tokenizer.encode("é")[0], 1)
+        yield [found]
+        found.finish()
+        yield [found]
+
+    print_as_it_comes("caf", growing(), most=1, show_depth=False)
+    assert capsys.readouterr().out == "caf\ufffd\n"
 
 
 def test_the_command_generates(trained):

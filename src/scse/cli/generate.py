@@ -82,12 +82,14 @@ def print_as_it_comes(prompt: str, growing: Iterator[list[Continuation]], most: 
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(prompt, end="", markup=False, style="bold")
-    shown = 0
+    shown, last = 0, ""
     for (one,) in growing:
+        if shown and (rest := one.pieces[shown - 1][len(last) :]):  # what waited for bytes that never came
+            console.print(marked(rest, one.loops[shown - 1], most, show_depth, console.is_terminal), end="")
         for piece, loops in zip(one.pieces[shown:], one.loops[shown:], strict=True):
             console.print(marked(piece, loops, most, show_depth, console.is_terminal), end="")
             sys.stdout.flush()
-        shown = len(one.pieces)
+        shown, last = len(one.pieces), one.pieces[-1] if one.pieces else ""
     console.print()
     if show_depth and one.loops:
         console.print(f"mean depth {one.mean_loops:.2f}, deepest {max(one.loops)} of {most} loops", style="dim")

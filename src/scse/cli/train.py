@@ -20,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="D", help="a corpus by name or a path (default: the embedded stdlib corpus)")
     add_data_folders(parser)
     parser.add_argument(
-        "--vocab", type=int, metavar="N", help="a BPE of N entries trained on the corpus (default: GPT-2's)"
+        "--vocab",
+        type=int,
+        metavar="N",
+        help="a BPE trained on the corpus (default: GPT-2's; at mini, 4096 entries)",
     )
     parser.add_argument("--steps", type=int, metavar="N", help="optimiser steps")
     parser.add_argument("--seed", type=int, metavar="N", help="for initialisation, data order, depth and dropout")

@@ -42,7 +42,8 @@ class Member:
 
     def trained(self) -> bool:
         """Whether the run has been trained to its end."""
-        return all((self.folder / "model" / name).is_file() for name in ("config.json", "model.safetensors"))
+        whole = ("config.json", "model.safetensors", "tokenizer.json")
+        return all((self.folder / "model" / name).is_file() for name in whole)
 
     def step(self) -> int:
         """The step of the newest checkpoint, or the last one."""
