@@ -144,12 +144,6 @@ def test_what_goes_wrong_in_a_command_is_one_line_and_a_code(error, code, messag
     assert said.count("\n") == 1
 
 
-def test_of_several_processes_one_complains(monkeypatch, capsys):
-    monkeypatch.setenv("RANK", "1")
-    assert main(["famlies"]) == 2
-    assert capsys.readouterr().err == ""
-
-
 def test_a_fault_of_the_program_is_not_hidden(monkeypatch):
     def fail(_):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
@@ -161,3 +155,13 @@ def test_a_fault_of_the_program_is_not_hidden(monkeypatch):
 
 def test_the_package_lists_the_names_that_it_loads_when_used():
     assert set(package.__all__) <= set(dir(package))
+
+
+@pytest.mark.parametrize("arguments", ["families", "params --family scse", "suite plan ablations --only scse"])
+def test_commands_that_compute_nothing_do_not_load_the_compiler(arguments):
+    """It takes longer than all the rest."""
+    code = (
+        f"import sys; from scse.cli import main; main({arguments.split()!r}); sys.exit('torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from scse.config import ModelConfig
 from scse.flops import body_flops, head_flops
 from scse.model import LoopedLM, trainable_parameters
+from scse.nn.skeleton import without_storage
 from scse.recurrence import FAMILIES
 
 
@@ -30,7 +29,7 @@ class FlopProxy:
 
 def skeleton(config: ModelConfig) -> LoopedLM:
     """The model without storage, for counting."""
-    with torch.device("meta"):
+    with without_storage():
         return LoopedLM(config)
 
 

@@ -14,6 +14,7 @@ from scse.config import ModelConfig
 from scse.errors import UserError
 from scse.files import file_hash, read_sealed, replacing, write_sealed
 from scse.model import LoopedLM
+from scse.nn.skeleton import without_storage
 
 FORMAT = 2
 CONFIG_FILE = "config.json"
@@ -57,17 +58,18 @@ def verify_model(folder: Path) -> ModelConfig:
 def build(config: ModelConfig, weights: Path) -> LoopedLM:
     """A model with the weights of a file. Only when the file is known to fit is anything as large as it allocated."""
     try:
-        with torch.device("meta"):
+        with without_storage():
             blank = LoopedLM(config)
     except (RuntimeError, OverflowError):
         raise UserError("the configuration describes a model larger than any memory; restore it") from None
     try:
         with safe_open(weights, framework="pt") as file:
             _check(weights, file, blank.state_dict())
-            model = LoopedLM(config)
-            model.load_state_dict({name: file.get_tensor(name) for name in blank.state_dict()})
-    except (OSError, SafetensorError) as error:
+            tensors = {name: file.get_tensor(name) for name in blank.state_dict()}
+    except (OSError, SafetensorError, RuntimeError) as error:  # the last is torch's, for a file that vanishes
         raise UserError(f"cannot read the weights in {weights}: {error}") from None
+    model = LoopedLM(config)
+    model.load_state_dict(tensors)
     return model
 
 

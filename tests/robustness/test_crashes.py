@@ -148,8 +148,9 @@ def bench(request, base, commands, tmp_path_factory):
     return found
 
 
-# A report writes what it read; there is nothing in its folder that it relies on.
-WRITERS = pytest.mark.parametrize("bench", ["train", "suite", "export"], indirect=True)
+# A report writes what it read; there is nothing in its folder that it relies on. In the short form a suite, which takes
+# seconds each time, is only killed.
+WRITERS = pytest.mark.parametrize("bench", ["train", "export", *(["suite"] if KILLS > 10 else [])], indirect=True)
 
 
 def spread(count: int) -> list[int]:

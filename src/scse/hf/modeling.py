@@ -21,6 +21,7 @@ from scse.generation.window import PaddedWindow
 from scse.hf.configuration import ScseConfig
 from scse.model import LoopedLM
 from scse.nn.loss import head_nll
+from scse.nn.skeleton import without_storage
 from scse.recurrence import Memory
 
 IGNORED_LABEL = -100
@@ -81,7 +82,7 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
         """As in `transformers`. What a family keeps frozen stays so, which loading by itself forgets."""
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
-        with torch.device("meta"):
+        with without_storage():
             fresh = dict(LoopedLM(model.config.model_config()).named_parameters())
         for name, parameter in model.model.named_parameters():
             parameter.requires_grad_(fresh[name].requires_grad)

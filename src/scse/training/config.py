@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any, Self
 
-import torch
-
 from scse.config import GPT2_VOCABULARY, ModelConfig, Shape, scale
 from scse.data import DataConfig, settled_corpus
 from scse.data.tokenizer import trained_size
 from scse.errors import UserError, unknown_name
+from scse.nn.skeleton import without_storage
 from scse.recurrence import FAMILIES
 from scse.recurrence.registry import typed_like
 
@@ -140,7 +139,7 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     if "steps" not in chosen["train"]:
         raise UserError("the number of steps is missing; give --steps N or a --protocol")
     model = ModelConfig(row.name, replace(shape, **chosen["shape"]), row.resolve(chosen["family"]))
-    with torch.device("meta"):
+    with without_storage():
         FAMILIES.build(model)  # the units check their options: before any text is read
     return TrainConfig(model=model, **training, **chosen["train"])
 

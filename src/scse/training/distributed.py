@@ -7,18 +7,29 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from scse.model import LoopedLM
 
+if TYPE_CHECKING:
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
+
 T = TypeVar("T")
+
+
+# FSDP takes a second to import, which only those pay who use it: what is sharded is known by what it can do.
+def is_sharded(module: nn.Module) -> TypeGuard[FSDPModule]:
+    return hasattr(module, "unshard")
+
+
+def is_shard(tensor: Tensor) -> TypeGuard[DTensor]:
+    return hasattr(tensor, "full_tensor")
 
 
 @dataclass(frozen=True)
@@ -94,6 +105,8 @@ def distribute(objective: Objective, strategy: str, world: World) -> nn.Module:
     if world.size == 1:
         return objective
     if strategy == "fsdp":
+        from torch.distributed.fsdp import fully_shard
+
         fully_shard(objective)
         return objective
     return DistributedDataParallel(objective)
@@ -102,7 +115,7 @@ def distribute(objective: Objective, strategy: str, world: World) -> nn.Module:
 @contextlib.contextmanager
 def accumulating(module: nn.Module, last: bool) -> Iterator[None]:
     """Exchange gradients on the last micro-batch of a step only."""
-    if isinstance(module, FSDPModule):
+    if is_sharded(module):
         module.set_requires_gradient_sync(last)
         yield
     elif isinstance(module, DistributedDataParallel) and not last:
@@ -115,7 +128,7 @@ def accumulating(module: nn.Module, last: bool) -> Iterator[None]:
 @contextlib.contextmanager
 def gathered(module: nn.Module) -> Iterator[None]:
     """Whole weights on every process, for evaluation outside the wrapped forward."""
-    if isinstance(module, FSDPModule):
+    if is_sharded(module):
         module.unshard()
         try:
             yield
@@ -127,13 +140,15 @@ def gathered(module: nn.Module) -> Iterator[None]:
 
 def whole(tensor: Tensor) -> Tensor:
     """A parameter or optimiser state as one ordinary tensor on the CPU. All processes must call it together."""
-    full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+    full = tensor.full_tensor() if is_shard(tensor) else tensor
     return full.detach().cpu().contiguous()
 
 
 @torch.no_grad()
 def fill(target: Tensor, value: Tensor) -> None:
     """Write a whole tensor into a parameter or state, each process its own shard."""
-    if isinstance(target, DTensor):
+    if is_shard(target):
+        from torch.distributed.tensor import distribute_tensor
+
         value = distribute_tensor(value.to(target.device), target.device_mesh, target.placements, src_data_rank=None)
     target.copy_(value)
