@@ -137,7 +137,8 @@ def test_stopped_half_way_and_run_again(place, undisturbed, number):
     scse(place, "run", runs=runs)
     assert numbers(place / runs) == undisturbed
     assert lines_of_records(place / runs) == len(undisturbed), "nothing was evaluated twice"
-    assert_reported(place, runs)
+    if number is signal.SIGKILL:
+        assert_reported(place, runs)
 
 
 def assert_reported(place: Path, runs: str) -> None:

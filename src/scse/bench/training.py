@@ -16,7 +16,7 @@ from scse.machine import keep_freed_memory
 from scse.measure import best_seconds, peak_bytes, time_by_kind
 from scse.model import LoopedLM, model_config
 from scse.training.optimiser import autocast, resolve_precision
-from scse.training.speed import matmul_rate
+from scse.training.speed import measure_rate
 
 CPU = torch.device("cpu")
 MEAN_DEPTHS = (4, 5)  # their mean is the mean of uniform{1, …, 8}
@@ -56,7 +56,7 @@ class StepBench:
 
     def run(self) -> Iterator[Row]:
         dtype = getattr(torch, self.precision)
-        rate = matmul_rate(dtype, CPU, repeats=8)
+        rate = measure_rate(dtype, CPU, repeats=8)
         depths = sorted({1, 2, 8, *MEAN_DEPTHS})
         work = {f"ours {t}": self.ours(t) for t in depths} | {
             f"plain {t}": self.plain(t, "float32") for t in MEAN_DEPTHS
@@ -64,7 +64,7 @@ class StepBench:
         times = best_seconds(work, self.repeats)
         # Where bfloat16 is emulated it takes many times as long: two rounds tell enough.
         low = best_seconds({f"{t}": self.plain(t, "bfloat16") for t in MEAN_DEPTHS}, min(2, self.repeats))
-        rate = max(rate, matmul_rate(dtype, CPU, repeats=8))
+        rate = max(rate, measure_rate(dtype, CPU, repeats=8))
         yield Row(f"best matrix-product rate, {self.precision}", rate / 1e9, "GFLOP/s")
         step, float32 = (float(np.mean([times[f"{who} {t}"] for t in MEAN_DEPTHS])) for who in ("ours", "plain"))
         yield from self._speed_rows(step, {"float32": float32, "bfloat16": float(np.mean(list(low.values())))}, rate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cache
 
 import torch
 
@@ -11,8 +12,18 @@ from scse.measure import elapsed
 from scse.training.config import TrainConfig
 
 
-def matmul_rate(dtype: torch.dtype, device: torch.device, size: int = 2048, repeats: int = 3) -> float:
-    """The best measured rate of a square product, in FLOP/s."""
+def matmul_rate(dtype: torch.dtype, device: torch.device) -> float:
+    """The rate of a square product, in FLOP/s; measured once by a process, for its number of threads."""
+    return _known_rate(dtype, device, torch.get_num_threads())
+
+
+@cache
+def _known_rate(dtype: torch.dtype, device: torch.device, threads: int) -> float:
+    return measure_rate(dtype, device)
+
+
+def measure_rate(dtype: torch.dtype, device: torch.device, size: int = 2048, repeats: int = 3) -> float:
+    """The best of some measurements made now."""
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     best = float("inf")
     for _ in range(repeats + 1):
