@@ -35,7 +35,8 @@ class ScseLM(HFLM):
         model = ScseForCausalLM.from_pretrained(path)
         if num_loops is not None:
             model.config.num_loops = model.generation_config.num_loops = int(num_loops)
-        tokenizer = AutoTokenizer.from_pretrained(path)  # nosec B615: a folder on this machine, as seen above
+        # From a folder on this machine, as seen above, and not from a hub that may have changed.
+        tokenizer = AutoTokenizer.from_pretrained(path)  # nosec B615
         super().__init__(pretrained=model, tokenizer=tokenizer, backend="causal", **more)
 
 
