@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
-import logging
 import os
 import random
-import shutil
 import signal
 import subprocess
 import threading
@@ -15,42 +13,15 @@ import time
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from interrupting import Killed, assert_same_run, killed_at, metric_steps
 
 from runs import SCSE, command, config_for, final_tensors, run, scse
 from scse import load_model
 from scse.errors import RunFailure, UserError
 from scse.files import write_sealed
-from scse.training import checkpoint, trainer
-from scse.training.checkpoint import CheckpointStore, TrainingTensors, verify
+from scse.training import trainer
+from scse.training.checkpoint import CheckpointStore
 from scse.training.run_folder import in_use, locked
-
-
-class Killed(BaseException):
-    pass
-
-
-def killed_at(monkeypatch, step):
-    """Make the trainer die, as if by SIGKILL, when it is about to take `step`."""
-    original = trainer.Trainer._step
-
-    def dying(self, at, meter):
-        if at == step:
-            raise Killed
-        return original(self, at, meter)
-
-    monkeypatch.setattr(trainer.Trainer, "_step", dying)
-
-
-def assert_same_run(left, right):
-    for ours, theirs in zip(final_tensors(left), final_tensors(right), strict=True):
-        assert ours.keys() == theirs.keys()
-        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def metric_steps(out):
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [row["step"] for row in rows if "loss" in row], [row["step"] for row in rows if "validation_ppl" in row]
 
 
 def test_every_family_resumes_bit_identically(family, corpus, tmp_path):
@@ -135,127 +106,6 @@ def test_the_final_model_is_the_last_checkpoint(corpus, tmp_path):
     assert (tmp_path / "out" / "model" / "tokenizer.json").exists()
 
 
-def test_the_last_checkpoints_and_the_best_are_kept(corpus, tmp_path, monkeypatch):
-    scores = iter([5.0, 3.0, 9.0, 9.0, 9.0, 9.0])
-    monkeypatch.setattr(trainer.Trainer, "_validate", lambda self: next(scores))
-    run(corpus, tmp_path / "out", steps=18)
-    assert CheckpointStore(tmp_path / "out" / "checkpoints", 2).steps() == [18, 15, 6]
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
-@pytest.mark.parametrize("damage", ["flip", "truncate", "delete"])
-def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(corpus, tmp_path, caplog, name, damage):
-    run(corpus, tmp_path / "whole")
-    run(corpus, tmp_path / "out")
-    path = tmp_path / "out" / "checkpoints" / "step-9" / name
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0x10
-    if damage == "delete":
-        path.unlink()
-    else:
-        path.write_bytes(content if damage == "flip" else content[: len(content) // 2])
-    with caplog.at_level(logging.WARNING, "scse"):
-        run(corpus, tmp_path / "out")
-    assert "step-9 is damaged" in caplog.text
-    assert_same_run(tmp_path / "whole", tmp_path / "out")
-
-
-def test_a_damaged_checkpoint_never_displaces_good_ones(corpus, tmp_path):
-    """With one checkpoint kept, a damaged newer one must not make the trainer prune what it has just written."""
-    keep_one = {"keep": 1, "checkpoint_every": 2}
-    run(corpus, tmp_path / "out", run_options=keep_one)
-    (tmp_path / "out" / "checkpoints" / "step-9" / "model.safetensors").write_bytes(b"broken")
-    with pytest.MonkeyPatch.context() as patch:
-        killed_at(patch, 5)
-        with pytest.raises(Killed):
-            run(corpus, tmp_path / "out", run_options=keep_one)
-    store = CheckpointStore(tmp_path / "out" / "checkpoints", 1)
-    assert store.newest().step == 4
-    assert (tmp_path / "out" / "checkpoints" / "damaged-step-9").exists()
-    assert run(corpus, tmp_path / "out", run_options=keep_one).finished
-
-
-def test_what_was_not_pruned_when_the_last_checkpoint_was_written_is_pruned_later(corpus, tmp_path):
-    """Killed between the two, the run is finished, and nothing else would ever look at its checkpoints again."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CheckpointStore, "prune", lambda self: None)
-        run(corpus, tmp_path / "out", run_options={"checkpoint_every": 1, "eval_every": 100})
-    store = CheckpointStore(tmp_path / "out" / "checkpoints", 2)
-    assert len(store.steps()) == 9
-    run(corpus, tmp_path / "out", run_options={"checkpoint_every": 1, "eval_every": 100})
-    assert len(store.steps()) <= 3, "the last two, and the best"
-
-
-def reseal(path, **changes):
-    """Change what a sealed file says, and its seal with it."""
-    stated = json.loads(path.read_text())
-    kept = {name: value for name, value in stated.items() if name not in ("format", "sha256")}
-    write_sealed(path, stated["format"], {**kept, **changes})
-
-
-def test_a_checkpoint_under_another_name_is_not_believed(corpus, tmp_path, caplog):
-    run(corpus, tmp_path / "out")
-    checkpoints = tmp_path / "out" / "checkpoints"
-    shutil.rmtree(checkpoints / "step-9")
-    shutil.copytree(checkpoints / "step-6", checkpoints / "step-8")
-    caplog.set_level(logging.INFO, "scse")
-    run(corpus, tmp_path / "out")
-    assert "step-8 is damaged" in caplog.text
-    assert "state.json says step 6" in caplog.text
-    assert "from step 6" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"family": "looped"}, r"step-6 does not belong to this model: tensor '\S+' is in only one of them"),
-        ({"width": 48}, r"step-6: tensor '\S+' has another shape than the model's"),
-    ],
-    ids=["family", "width"],
-)
-def test_a_checkpoint_of_another_run_is_refused(corpus, tmp_path, changes, message):
-    run(corpus, tmp_path / "other", **changes)
-    run(corpus, tmp_path / "out")
-    shutil.rmtree(tmp_path / "out" / "checkpoints")
-    shutil.copytree(tmp_path / "other" / "checkpoints" / "step-6", tmp_path / "out" / "checkpoints" / "step-6")
-    with pytest.raises(UserError, match=message):
-        run(corpus, tmp_path / "out")
-
-
-def test_an_old_checkpoint_with_a_damaged_state_is_pruned_like_any_other(corpus, tmp_path):
-    run(corpus, tmp_path / "out")
-    checkpoints = tmp_path / "out" / "checkpoints"
-    shutil.rmtree(checkpoints / "step-9")
-    shutil.copytree(checkpoints / "step-6", checkpoints / "step-1")
-    (checkpoints / "step-1" / "state.json").write_text("{")
-    run(corpus, tmp_path / "out", run_options={"keep": 1})
-    assert "step-1" not in os.listdir(checkpoints)
-    assert "step-9" in os.listdir(checkpoints)
-
-
-def test_a_checkpoint_saved_twice_is_the_second(tmp_path):
-    store = CheckpointStore(tmp_path, keep=1)
-    for value in (1.0, 2.0):
-        store.save(3, TrainingTensors({"w": torch.tensor([value])}, {}), None)
-    assert load_file(tmp_path / "step-3" / "model.safetensors")["w"].item() == 2.0
-    assert os.listdir(tmp_path) == ["step-3"]
-
-
-def test_a_checkpoint_that_is_pruned_while_it_is_looked_at_is_passed_over(tmp_path, monkeypatch, caplog):
-    store = CheckpointStore(tmp_path, keep=2)
-    for step in (3, 6):
-        store.save(step, TrainingTensors({"w": torch.zeros(1)}, {}), None)
-
-    def pruned_meanwhile(folder):
-        if folder.name == "step-6":
-            shutil.rmtree(folder)
-        return verify(folder)
-
-    monkeypatch.setattr(checkpoint, "verify", pruned_meanwhile)
-    assert store.newest().step == 3
-    assert caplog.text == "", "nothing was damaged"
-
-
 def test_torn_and_foreign_lines_of_metrics_are_dropped_on_resume(corpus, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         killed_at(patch, 5)
@@ -327,6 +177,13 @@ def test_a_configuration_of_wrong_types_is_one_line(corpus, tmp_path, train):
     (tmp_path / "out" / "config.json").write_text(json.dumps({**stored, "train": changed}))
     with pytest.raises(UserError):
         run(corpus, tmp_path / "out")
+
+
+def reseal(path, **changes):
+    """Change what a sealed file says, and its seal with it."""
+    stated = json.loads(path.read_text())
+    kept = {name: value for name, value in stated.items() if name not in ("format", "sha256")}
+    write_sealed(path, stated["format"], {**kept, **changes})
 
 
 def test_a_configuration_that_lacks_an_option_names_it(corpus, tmp_path):
