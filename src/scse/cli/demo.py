@@ -15,7 +15,7 @@ from scse.cli.common import Arguments, add_json, print_json, print_rows, require
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="where the runs go (default: runs/demo)")
     parser.add_argument("--report", default="report", metavar="DIR", help="where the page goes (default: report)")
-    parser.add_argument("--steps", type=int, metavar="N", help="optimiser steps of each run (default: 400)")
+    parser.add_argument("--steps", type=int, default=320, metavar="N", help="optimiser steps of each run (default 320)")
     parser.add_argument("--windows", type=int, default=64, metavar="N", help="of each evaluation (default 64)")
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
     parser.add_argument("--quiet", action="store_true", help="no progress")
