@@ -62,9 +62,7 @@ class Demo:
         }
 
 
-def run_demo(
-    folder: Path, report: Path, steps: int, windows: int, cache_dir: str | None, quiet: bool
-) -> Demo | None:
+def run_demo(folder: Path, report: Path, steps: int, windows: int, cache_dir: str | None, quiet: bool) -> Demo | None:
     """Train, evaluate and diagnose what is missing, then show it; None when asked to stop, and the rest is saved."""
     preset = find_preset("mini", PRESETS["mini"].data, windows, steps)
     wanted = members([DEMO], preset, folder)
