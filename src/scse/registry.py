@@ -1,0 +1,150 @@
+"""Tables that guests may add to: families, tasks, suites, problems, exit rules, depth samplers. No torch here.
+
+A guest is a Python file or an installed package that registers things of its own. Each table remembers who brought
+what, so that a run can say which guests it needs and ask for them again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from scse.errors import UserError, unknown_name
+
+T = TypeVar("T")
+ENTRY_POINTS = "scse.guests"
+
+
+@dataclass(frozen=True)
+class Guest:
+    """Who brought something: the name of a file or distribution, and the hash of the file (a package's version)."""
+
+    name: str
+    version: str
+    path: str = ""
+
+
+_arriving: ContextVar[Guest | None] = ContextVar("arriving", default=None)
+_present: dict[str, Guest] = {}
+
+
+class Registry(Generic[T]):
+    """Things of one kind by name, in order. `kind` is the word for one of them in messages."""
+
+    def __init__(self, kind: str, items: Mapping[str, T], hint: str = "") -> None:
+        self.kind, self.hint = kind, hint
+        self._items = dict(items)
+        self._origins: dict[str, Guest] = {}
+
+    def register(self, name: str, item: T) -> T:
+        """Add something from outside the package; a name that is taken is an error, never a replacement."""
+        if name in self._items:
+            raise UserError(f"there is already a {self.kind} '{name}'; register yours under another name")
+        self._items[name] = item
+        if (guest := _arriving.get()) is not None:
+            self._origins[name] = guest
+        return item
+
+    def find(self, name: str) -> T:
+        if name not in self._items:
+            raise unknown_name(self.kind, name, self._items, self.hint)
+        return self._items[name]
+
+    def origin(self, name: str) -> Guest | None:
+        """Who brought the thing of this name; None for the package's own."""
+        return self._origins.get(name)
+
+    def names(self) -> list[str]:
+        return list(self._items)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._items
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._items.values())
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+def import_guest(path: str | Path) -> Guest:
+    """Run a Python file of the user's, so that it registers what it brings. The same file twice is once."""
+    place = Path(path).expanduser()
+    try:
+        content = place.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot import {place}: {error.strerror}; --import takes a Python file") from None
+    guest = Guest(place.name, hashlib.sha256(content).hexdigest(), str(place.resolve()))
+    known = _present.get(guest.name)
+    if known is not None:
+        if known.version != guest.version:
+            raise UserError(f"two different files are called {guest.name}; give one of them another name")
+        return known
+    module_name = f"scse_guest_{guest.version[:12]}"
+    spec = importlib.util.spec_from_file_location(module_name, place)
+    if spec is None or spec.loader is None:
+        raise UserError(f"cannot import {place}; --import takes a Python file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        with _as(guest):
+            spec.loader.exec_module(module)
+    except UserError:
+        raise
+    except Exception as error:
+        del sys.modules[module_name]
+        raise UserError(f"{place} cannot be imported: {type(error).__name__}: {error}") from error
+    _present[guest.name] = guest
+    return guest
+
+
+def import_installed_guests() -> None:
+    """Let in the packages that announce themselves in the entry point group `scse.guests`."""
+    for entry in metadata.entry_points(group=ENTRY_POINTS):
+        package = entry.dist.name if entry.dist else entry.name
+        if package in _present:
+            continue
+        guest = Guest(package, entry.dist.version if entry.dist else "")
+        with _as(guest):
+            loaded = entry.load()
+            if callable(loaded):
+                loaded()
+        _present[package] = guest
+
+
+def present(name: str) -> Guest | None:
+    """A guest that has been let in."""
+    return _present.get(name)
+
+
+def require_guests(needed: Mapping[str, str], who: str) -> list[str]:
+    """Ask for the guests that `who` was made with; sentences about those that are not the same as then.
+
+    Nothing is imported here: a folder that is merely opened must not be able to run code.
+    """
+    changed = []
+    for name, version in needed.items():
+        guest = _present.get(name)
+        if guest is None:
+            how = f"--import {name}" if name.endswith(".py") else f"pip install {name}"
+            raise UserError(f"{who} needs '{name}', which is not imported; add: {how}")
+        if guest.version != version:
+            changed.append(f"{who} was made with another version of {name} than the one imported now")
+    return changed
+
+
+@contextlib.contextmanager
+def _as(guest: Guest) -> Iterator[None]:
+    token = _arriving.set(guest)
+    try:
+        yield
+    finally:
+        _arriving.reset(token)
