@@ -80,8 +80,8 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """As in `transformers`. What a family keeps frozen stays so, which loading by itself forgets, and the function is
-        bit for bit the one that was saved.
+        """As in `transformers`. What a family keeps frozen stays so, and not a bit of the function changes; loading by
+        itself promises neither.
         """
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
