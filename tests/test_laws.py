@@ -10,7 +10,10 @@ import torch
 from reference import REFERENCES, reference_logits
 from scse import FAMILIES, LoopedLM, deviation_map, load_model, model_config, save_model, unroll
 from scse.errors import UserError
-from tinymodels import NAMES, TINY, some_ids, tiny
+from scse.files import file_hash, write_sealed
+from scse.nn.storage import ALIGNMENT
+from scse.persistence import FORMAT
+from tinymodels import NAMES, TINY, displace, shift_tensors, some_ids, tiny
 
 
 def frame_of(model, ids):
@@ -135,6 +138,37 @@ def test_save_and_load_round_trips(family, tmp_path):
     assert loaded.config == model.config
     assert torch.equal(loaded(ids, 4), model(ids, 4))
     assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
+
+
+@torch.no_grad()
+def test_the_place_of_weights_in_memory_changes_no_bit(family, tmp_path):
+    """Whatever address weights are saved from, and wherever in a file they lie, the loaded model has the same bits."""
+    model, ids = tiny(family, dtype=torch.float32), some_ids()
+    alone = ids[:1, :1]  # products with a single row are the ones that an address can change
+    expected = model(ids, 4), model(alone, 4)
+    displace(model, by=1)
+    assert {p.data_ptr() % ALIGNMENT for p in model.parameters()} == {4}
+    save_model(model, tmp_path / "model")
+    for shift in (0, 4, 12):
+        weights = tmp_path / "model" / "model.safetensors"
+        shift_tensors(weights, shift)
+        stated = {"model": model.config.to_dict(), "weights": file_hash(weights)}
+        write_sealed(tmp_path / "model" / "config.json", FORMAT, stated)
+        loaded = load_model(tmp_path / "model")
+        assert {p.data_ptr() % ALIGNMENT for p in loaded.parameters()} == {0}
+        assert torch.equal(loaded(ids, 4), expected[0])
+        assert torch.equal(loaded(alone, 4), expected[1])
+
+
+@torch.no_grad()
+def test_the_step_signal_has_the_same_bits_at_any_address():
+    model = tiny("step-adapter", dtype=torch.float32)
+    drive, z = model.recurrence.drive, torch.zeros(1, 1, TINY.width)
+    signals = []
+    for by in range(5):
+        displace(drive, by)
+        signals.append(drive(3, z, torch.zeros_like(z)))
+    assert all(torch.equal(signal, signals[0]) for signal in signals)
 
 
 def test_initialisation_depends_on_the_seed_alone(family):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from scse import FAMILIES, LoopedLM, Shape, model_config
@@ -23,3 +25,18 @@ def tiny(family: str, seed: int = 0, shape: Shape = TINY, dtype=torch.float64, s
 
 def some_ids(batch: int = 3, length: int = 11, vocabulary: int = TINY.vocabulary, seed: int = 5) -> torch.Tensor:
     return torch.randint(0, vocabulary, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def shift_tensors(weights: Path, by: int) -> None:
+    """Write a safetensors file again with its tensors `by` bytes further on, so that a map of it has them elsewhere."""
+    content = weights.read_bytes()
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = content[8:end] + b" " * by
+    weights.write_bytes(len(header).to_bytes(8, "little") + header + content[end:])
+
+
+def displace(model: torch.nn.Module, by: int) -> None:
+    """Let every weight begin `by` elements into a larger buffer."""
+    for parameter in model.parameters():
+        buffer = parameter.new_empty(parameter.numel() + by)
+        parameter.data = buffer[by:].view(parameter.shape).copy_(parameter.data)

@@ -183,7 +183,7 @@ def test_a_signal_ends_the_training_of_a_vocabulary(story: Path, tmp_path: Path,
             assert process.stdout is not None
             assert process.stdout.readline() == "reading\n"
             process.send_signal(number)
-            _, stderr = process.communicate(timeout=30)
+            _, stderr = process.communicate()
         finally:
             process.kill()
     assert process.returncode == code, stderr
@@ -197,14 +197,32 @@ def test_work_that_has_read_everything_is_left_to_itself() -> None:
 
     def deaf(items: Iterator[str]) -> None:
         assert list(items) == ["a", "b"]
-        released.wait(60)
+        os.kill(os.getpid(), signal.SIGINT)
+        released.wait()
 
-    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
         interruptible(deaf, "ab")
-    timer.join()
     released.set()
+
+
+def test_work_that_still_reads_is_stopped_before_the_interrupt_goes_on() -> None:
+    ended = threading.Event()
+
+    def endless() -> Iterator[str]:
+        os.kill(os.getpid(), signal.SIGINT)
+        while True:
+            yield "words"
+
+    def reading(items: Iterator[str]) -> None:
+        try:
+            for _ in items:
+                pass
+        finally:
+            ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        interruptible(reading, endless())
+    assert ended.is_set()
 
 
 def test_small_corpus_gives_a_smaller_vocabulary_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,12 +7,19 @@ from dataclasses import replace
 import pytest
 import torch
 
+from scse import FAMILIES
 from scse.errors import UserError
 from scse.evaluation.rules import RULES
 from scse.evaluation.tokenwise import freeze_tokens
 from scse.generation.cache import KVCache, LastLoopsCache, SharedSlotCache, make_cache
 from scse.generation.decode import Depth, settle
 from scse.generation.window import PaddedWindow
+from scse.nn import Block
+from scse.recurrence import Family, Recurrence
+from scse.recurrence.anchors import LearnedAnchor, ProjectedStart
+from scse.recurrence.coordinates import Deviation
+from scse.recurrence.modifiers import FixedScale
+from scse.recurrence.updates import Direct, SharedCore
 from tinymodels import TINY, some_ids, tiny
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
@@ -192,3 +199,39 @@ def test_a_state_without_a_memory_rests_nowhere():
     before = state.z.clone()
     state.rest()
     assert torch.equal(state.z, before)
+
+
+class TwoBlocks(SharedCore):
+    """B_2(x + B_1(x)), one past for both."""
+
+    def __init__(self, shape):
+        super().__init__(shape)
+        self.second = Block(shape)
+
+    def forward(self, t, x, past=None):
+        return self.second(x + self.block(x, past), past)
+
+
+class TwoPasts(Direct):
+    """The same, and each block has a past of its own."""
+
+    bodies = 2
+
+    def forward(self, core, drive, t, z, frame, memory=None):
+        pasts = (None, None) if memory is None else (memory.past(0), memory.past(1))
+        return core.second(z + core.block(z, pasts[0]), pasts[1])
+
+
+@torch.no_grad()
+def test_two_blocks_that_share_a_past_are_refused(monkeypatch):
+    def two_blocks(shape, *, apart: bool = False):
+        units = {"start": ProjectedStart(shape), "anchor": LearnedAnchor(shape), "gain": FixedScale(0.3)}
+        return Recurrence(TwoBlocks(shape), Deviation(), update=TwoPasts() if apart else Direct(), **units)
+
+    monkeypatch.setitem(FAMILIES.rows, "two-blocks", Family("two-blocks", "two blocks", two_blocks))
+    model, ids = tiny("two-blocks"), some_ids()
+    expected = model(ids, 3)
+    with pytest.raises(UserError, match=r"family 'two-blocks' writes one past twice .* memory\.past\(n\)"):
+        cached_logits(model, ids, Depth(3), (6, 1, 4))
+    logits, _ = cached_logits(tiny("two-blocks", apart=True), ids, Depth(3), (6, 1, 4))
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12)

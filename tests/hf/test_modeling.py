@@ -9,7 +9,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, set
 import scse.hf
 from scse.errors import UserError
 from scse.hf import ScseCache, ScseConfig, ScseForCausalLM
-from tinymodels import TINY, some_ids, tiny
+from scse.nn.storage import ALIGNMENT
+from tinymodels import TINY, shift_tensors, some_ids, tiny
 
 END = 60
 
@@ -40,6 +41,19 @@ def test_saving_and_loading_keeps_the_function(family, tmp_path):
     assert torch.equal(loaded(ids, num_loops=7).logits, model(ids, 7))
     trained = {name for name, p in loaded.model.named_parameters() if p.requires_grad}
     assert trained == {name for name, p in model.named_parameters() if p.requires_grad}
+
+
+@torch.no_grad()
+def test_the_place_of_weights_in_a_file_changes_no_bit(family, tmp_path):
+    """`transformers` maps the file, so a longer header moves every weight to another address."""
+    shell, model = dressed(family, dtype=torch.float32)
+    shell.save_pretrained(tmp_path)
+    alone = some_ids(1, 1)  # products with a single row are the ones that an address can change
+    for shift in (0, 4, 12):
+        shift_tensors(tmp_path / "model.safetensors", shift)
+        loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+        assert {p.data_ptr() % ALIGNMENT for p in loaded.parameters()} == {0}
+        assert torch.equal(loaded(alone).logits, model(alone, 4))
 
 
 @torch.no_grad()

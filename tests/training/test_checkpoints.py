@@ -11,10 +11,14 @@ import torch
 from interrupting import Killed, assert_same_run, killed_at
 from safetensors.torch import load_file
 
-from runs import run
+from runs import config_for, run
+from scse import LoopedLM
 from scse.errors import UserError
+from scse.nn.storage import ALIGNMENT
 from scse.training import checkpoint, trainer
-from scse.training.checkpoint import CheckpointStore, TrainingTensors, verify
+from scse.training.checkpoint import Checkpoint, CheckpointStore, TrainingTensors, collect, restore, verify
+from scse.training.optimiser import make_optimiser
+from tinymodels import shift_tensors
 
 
 def test_the_last_checkpoints_and_the_best_are_kept(corpus, tmp_path, monkeypatch):
@@ -40,6 +44,25 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_used(corpus,
         run(corpus, tmp_path / "out")
     assert "step-9 is damaged" in caplog.text
     assert_same_run(tmp_path / "whole", tmp_path / "out")
+
+
+def test_the_place_of_tensors_in_a_checkpoint_changes_nothing(corpus, tmp_path):
+    run(corpus, tmp_path / "out")
+    folder = tmp_path / "out" / "checkpoints" / "step-9"
+    expected = {}
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        expected |= {tensor: value.clone() for tensor, value in load_file(folder / name).items()}
+        shift_tensors(folder / name, by=4)
+    config = config_for(corpus)
+    model = LoopedLM(config.model, seed=5)
+    optimiser = make_optimiser(model, config)
+    restore(Checkpoint(folder, 9, None), model, optimiser)
+    collected = collect(model, optimiser)
+    found = collected.weights | collected.moments
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    held = [*model.parameters(), *(state["exp_avg"] for state in optimiser.state.values())]
+    assert {tensor.data_ptr() % ALIGNMENT for tensor in held} == {0}
 
 
 def test_a_damaged_checkpoint_never_displaces_good_ones(corpus, tmp_path):

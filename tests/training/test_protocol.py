@@ -203,6 +203,7 @@ def test_unknown_protocol():
 
 def test_precision_is_resolved_by_the_hardware(monkeypatch):
     cpu = torch.device("cpu")
+    monkeypatch.delenv("SCSE_PRECISION", raising=False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
     for native in (True, False):
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda answer=native: answer)
@@ -211,3 +212,18 @@ def test_precision_is_resolved_by_the_hardware(monkeypatch):
     for native in (True, False):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda answer=native, **_: answer)
         assert resolve_precision("auto", torch.device("cuda")) == ("bfloat16" if native else "float32")
+
+
+@pytest.mark.parametrize("chosen", ["float32", "bfloat16"])
+def test_the_environment_decides_what_auto_means_and_nothing_else(monkeypatch, chosen):
+    monkeypatch.setenv("SCSE_PRECISION", chosen)
+    cpu = torch.device("cpu")
+    assert [resolve_precision(asked, cpu) for asked in ("auto", "float32", "bfloat16")] == [
+        chosen,
+        "float32",
+        "bfloat16",
+    ]
+    monkeypatch.setenv("SCSE_PRECISION", "bfloat32")
+    with pytest.raises(UserError, match="unknown precision in SCSE_PRECISION 'bfloat32'; did you mean"):
+        resolve_precision("auto", cpu)
+    assert resolve_precision("float32", cpu) == "float32"

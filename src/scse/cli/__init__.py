@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from scse.cli.common import Parser
 from scse.errors import RunFailure, UserError, unknown_name
+from scse.signals import Terminated, stops_raise
 
 SECONDS_TO_SPEAK = 10.0
 
@@ -48,6 +49,11 @@ def usage() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code is 0, 1 for a failed run, 2 for a user's mistake (one line on stderr)."""
+    with stops_raise():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     logging.basicConfig(stream=sys.stderr, format="scse: %(message)s")
     logging.getLogger("scse").setLevel(logging.INFO)
@@ -77,6 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complain("not enough memory; use a smaller model, batch or context, or --recompute", 2)
     except KeyboardInterrupt:
         return complain("interrupted", 130) if leads() else 130
+    except Terminated:
+        return complain("terminated", 143) if leads() else 143
 
 
 def complain(message: object, code: int) -> int:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from types import FrameType
-from typing import NoReturn, TypeVar
+from typing import TypeVar
+
+from scse.signals import stops_raise
 
 T = TypeVar("T")
-SECONDS_TO_STOP_READING = 0.5
+SECONDS_BETWEEN_LOOKS = 0.2
+SECONDS_TO_STOP_READING = 10.0
 
 
 class _AbandonedError(Exception):
@@ -40,10 +40,12 @@ def interruptible(work: Callable[[Iterator[T]], None], items: Iterable[T]) -> No
         finally:
             finished.set()
 
-    threading.Thread(target=run, daemon=True).start()
     try:
-        with _sigterm_unwinds():
-            finished.wait()
+        with stops_raise():
+            threading.Thread(target=run, daemon=True).start()
+            # A signal that another thread receives does not wake this one, which is the one to answer it.
+            while not finished.wait(SECONDS_BETWEEN_LOOKS):
+                pass
     except BaseException:
         abandoned.set()
         if not all_read.is_set():  # a thread that runs Python must not meet the interpreter's end
@@ -51,21 +53,3 @@ def interruptible(work: Callable[[Iterator[T]], None], items: Iterable[T]) -> No
         raise
     if failures:
         raise failures[0]
-
-
-@contextmanager
-def _sigterm_unwinds() -> Iterator[None]:
-    """SIGTERM runs what cleans up before it ends the process, unless the program has its own plans for it."""
-    in_main = threading.current_thread() is threading.main_thread()
-    if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-
-    def leave(number: int, frame: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
-    signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)

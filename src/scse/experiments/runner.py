@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from scse.errors import UserError
-from scse.experiments.work import Job, Outcome, Result, stopping_gently, work
+from scse.experiments.work import Job, Outcome, Result, work
+from scse.signals import STOPS, stops_raise
 from scse.training.run_folder import in_use
 
 Finished = Generator[tuple[Job, Result], None, None]
@@ -31,7 +32,7 @@ def run_jobs(jobs: Sequence[Job], crew: Crew) -> dict[str, Result]:
     """The result of each job by its member's name; those that a stop left untouched are absent."""
     results: dict[str, Result] = {}
     waiting = list(jobs)
-    with contextlib.suppress(KeyboardInterrupt), stopping_gently():
+    with contextlib.suppress(*STOPS), stops_raise(over_others=True):
         while waiting:
             with contextlib.closing(crew(waiting)) as finished:
                 for job, result in finished:
@@ -95,10 +96,15 @@ def _start(job: Job, threads: int) -> tuple[SpawnProcess, connection.Connection]
 
 
 def _work_and_tell(job: Job, threads: int, pipe: connection.Connection) -> None:
-    torch.set_num_threads(threads)
-    logging.basicConfig(format="scse: %(message)s")
-    logging.getLogger("scse").setLevel(logging.WARNING)
-    pipe.send(work(job))
+    try:
+        with stops_raise():
+            torch.set_num_threads(threads)
+            logging.basicConfig(format="scse: %(message)s")
+            logging.getLogger("scse").setLevel(logging.WARNING)
+            result = work(job)
+    except STOPS:
+        result = Result(Outcome.STOPPED)
+    pipe.send(result)
 
 
 def _told(process: SpawnProcess, pipe: connection.Connection) -> Result:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from types import FrameType
 
 from scse.errors import RunFailure, UserError
 from scse.evaluation.runs import open_run
@@ -16,6 +13,7 @@ from scse.experiments.members import STANDARD_DEPTHS, Member
 from scse.experiments.suite import Column
 from scse.experiments.tasks import TASKS, Text, keep
 from scse.machine import keep_freed_memory
+from scse.signals import STOPS, stops_raise
 from scse.training import RunOptions, assemble
 from scse.training.run_folder import RunInUse, locked, read_run_config, refuse_changes
 from scse.training.trainer import train
@@ -51,13 +49,13 @@ def work(job: Job) -> Result:
     """Do what is missing. Whatever goes wrong with one member is its own affair: it is told, not raised."""
     keep_freed_memory()
     try:
-        with stopping_gently():
+        with stops_raise(over_others=True):
             if job.member.trained():
                 check_settings(job.member)
             elif not train_member(job):
                 return Result(Outcome.STOPPED)
             evaluate_member(job)
-    except KeyboardInterrupt:
+    except STOPS:
         return Result(Outcome.STOPPED)
     except RunInUse:
         return Result(Outcome.BUSY)
@@ -121,22 +119,3 @@ def _on_the_way(columns: Sequence[Column]) -> list[Column]:
         return []
     deepest = max(column.depth or 0 for column in columns)
     return [Column(f"T={depth}", depth=depth) for depth in STANDARD_DEPTHS if depth < deepest]
-
-
-@contextlib.contextmanager
-def stopping_gently() -> Iterator[None]:
-    """SIGTERM ends the block like Ctrl-C does; while a model trains, the trainer's own handling takes over."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, stop)
-    except ValueError:
-        # Only the main thread may set handlers.
-        yield
-        return
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -8,7 +8,7 @@ perplexity is measured in docs/generation.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -33,7 +33,7 @@ class KVCache:
         if min(batch, loops, capacity) < 1:
             raise UserError(f"a cache needs at least one row, loop and position, got {batch}, {loops}, {capacity}")
         shape, weight = model.config.shape, model.tokens.weight
-        self.loops, self.context, self.length = loops, shape.context, 0
+        self.family, self.loops, self.context, self.length = model.config.family, loops, shape.context, 0
         self.bodies = model.recurrence.bodies_per_step
         size = (self.slots * self.bodies, batch, shape.heads, min(capacity, shape.context), shape.width // shape.heads)
         self.keys = torch.empty(size, dtype=weight.dtype, device=weight.device)
@@ -226,14 +226,15 @@ def visible(real: Tensor, begin: int = 0) -> Tensor:
 
 @dataclass(frozen=True)
 class LoopView:
-    """One loop of a view: a `LoopMemory`."""
+    """One loop of a view: a `LoopMemory`. `written` are the slots that this step has filled."""
 
     view: CacheView
     t: int
+    written: set[int] = field(default_factory=set)
 
     def past(self, body: int) -> SlotView:
         cache = self.view.cache
-        return SlotView(self.view, cache.slot(self.t) * cache.bodies + body)
+        return SlotView(self.view, cache.slot(self.t) * cache.bodies + body, self.written)
 
     def energy(self, added: Tensor) -> Tensor:
         view = self.view
@@ -250,9 +251,17 @@ class SlotView:
 
     view: CacheView
     slot: int
+    written: set[int]
 
     def put(self, k: Tensor, v: Tensor) -> None:
         view = self.view
+        if self.slot in self.written:
+            raise UserError(
+                f"family '{view.cache.family}' writes one past twice in a step, so a cache would confuse its blocks; "
+                "give each its own memory.past(n), and their number as the update's `bodies`, as Subtractive does, "
+                "or use no cache (use_cache=False in transformers)"
+            )
+        self.written.add(self.slot)
         rows = slice(None) if view.chosen is None else view.chosen
         view.cache.keys[self.slot, rows, :, view.begin : view.end] = k
         view.cache.values[self.slot, rows, :, view.begin : view.end] = v

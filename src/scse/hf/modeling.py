@@ -22,6 +22,7 @@ from scse.hf.configuration import ScseConfig
 from scse.model import LoopedLM
 from scse.nn.loss import head_nll
 from scse.nn.skeleton import without_storage
+from scse.nn.storage import align_weights
 from scse.recurrence import Memory
 
 IGNORED_LABEL = -100
@@ -79,9 +80,12 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """As in `transformers`. What a family keeps frozen stays so, which loading by itself forgets."""
+        """As in `transformers`. What a family keeps frozen stays so, and not a bit of the function changes; loading by
+        itself promises neither.
+        """
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
+        align_weights(model)
         with without_storage():
             fresh = dict(LoopedLM(model.config.model_config()).named_parameters())
         for name, parameter in model.model.named_parameters():

@@ -16,6 +16,7 @@ from scse.config import Shape
 from scse.errors import UserError
 from scse.recurrence.base import Unit, anchor_of
 
+EQUAL_ROWS = 8
 Source = Callable[[Tensor, Tensor | None], Tensor]
 
 
@@ -82,7 +83,8 @@ class StepSignal(Drive):
         return self.inner.prepare(e, hidden_anchor)
 
     def forward(self, t: int, z: Tensor, prepared: Tensor | None) -> Tensor:
-        signal = self.proj(sinusoid(t, z.shape[-1]).to(z))
+        # One row would be multiplied in an order that depends on the address of the weights; of several, one is taken.
+        signal = self.proj(sinusoid(t, z.shape[-1]).to(z).expand(EQUAL_ROWS, -1))[0]
         x: Tensor = self.inner(t, z, prepared) + self.strength * signal
         return x
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 
 import torch
 from torch import nn
 
-from scse.training.config import TrainConfig
+from scse.errors import checked_choice
+from scse.training.config import PRECISIONS, TrainConfig
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
@@ -34,7 +36,11 @@ def make_optimiser(module: nn.Module, config: TrainConfig) -> torch.optim.AdamW:
 
 
 def resolve_precision(precision: str, device: torch.device) -> str:
-    """'auto' is bfloat16 where the hardware multiplies in it, float32 otherwise."""
+    """'auto' is what SCSE_PRECISION says, else bfloat16 where the hardware multiplies in it, float32 otherwise."""
+    if precision == "auto":
+        precision = checked_choice(
+            "precision in SCSE_PRECISION", os.environ.get("SCSE_PRECISION") or "auto", PRECISIONS
+        )
     if precision != "auto":
         return precision
     if device.type == "cuda":

@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 
 import torch
 
@@ -21,6 +18,7 @@ from scse.measure import elapsed
 from scse.model import LoopedLM
 from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, build, save_model, verify_model
 from scse.progress import Meter, progress
+from scse.signals import stops_ask
 from scse.training.batches import BatchSource
 from scse.training.checkpoint import WEIGHTS, Checkpoint, CheckpointStore, collect, restore
 from scse.training.config import RunOptions, TrainConfig, data_config
@@ -95,7 +93,7 @@ class Trainer:
             self._export()
             return Outcome(step, True, self.last_ppl, self.world.leads)
         self.rate = matmul_rate(getattr(torch, self.config.precision), self.world.device)
-        with stop_signals() as stop, self._metrics(step) as metrics, self._progress(step) as meter:
+        with stops_ask() as stop, self._metrics(step) as metrics, self._progress(step) as meter:
             while step < self.config.steps:
                 metrics.write(self._step(step, meter))
                 step += 1
@@ -233,32 +231,3 @@ def _is_whole(model: Path) -> bool:
         log.warning("%s; writing it again from the last checkpoint", damage)
         return False
     return True
-
-
-@dataclass
-class StopRequest:
-    requested: bool = False
-
-
-@contextlib.contextmanager
-def stop_signals() -> Iterator[StopRequest]:
-    """SIGTERM and Ctrl-C ask the loop to save and stop after the current step; a second one ends at once."""
-    stop = StopRequest()
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        stop.requested = True
-        signal.signal(number, before[signal.Signals(number)])
-
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        for number in before:
-            signal.signal(number, ask)
-    except ValueError:
-        # Only the main thread may set handlers; elsewhere the host program decides what signals do.
-        yield stop
-        return
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
