@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scse.config import ModelConfig
-from scse.flops import body_flops, head_flops
+from scse.flops import around_flops, body_flops, head_flops
 from scse.model import LoopedLM, trainable_parameters
 from scse.nn.skeleton import without_storage
 from scse.recurrence import FAMILIES
@@ -21,7 +21,7 @@ class ParameterCounts:
 
 @dataclass(frozen=True)
 class FlopProxy:
-    """Dominant matrix products per token: the block alone, and with the vocabulary head."""
+    """Dominant matrix products per token: all layers, and with the vocabulary head."""
 
     body: int
     body_head: int
@@ -40,6 +40,7 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
 
 
 def flop_proxy(config: ModelConfig, loops: int) -> FlopProxy:
-    """N_body(T) applications of the block, and that plus the head, per token."""
-    body = skeleton(config).recurrence.body_applications(loops) * body_flops(config.shape)
+    """N_body(T) applications of the core with the layers around it, and that plus the head, per token."""
+    applications = skeleton(config).recurrence.body_applications(loops)
+    body = applications * body_flops(config.shape) + around_flops(config.shape)
     return FlopProxy(body=body, body_head=body + head_flops(config.shape))

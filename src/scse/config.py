@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from scse.errors import UserError, unknown_name
+from scse.errors import UserError, checked_choice, unknown_name
 
 GPT2_VOCABULARY = 50_257
 
 OptionValue = bool | int | float | str
 
 
+POSITIONS = ("learned", "rope")
+
+
 @dataclass(frozen=True)
 class Shape:
-    """The size of a model.
+    """The size and make of a model: embed → prelude → loop over the core → coda → norm → head.
 
     `norm_eps` and `init_std` are part of the shape because they are part of the function a checkpoint computes.
+
+    The fields after `init_std` came later. Each has a neutral default, with which a model is what it was before the
+    field existed; a neutral field is not written down, and a field that is not written down is neutral.
+
+    `prelude`, `core` and `coda` count layers. `positions` are learned vectors, or rotations of queries and keys with
+    the base `rope_base`. `sandwich` puts a norm after attention and MLP as well as before; with `stream_norm` that norm
+    is over the sum with the residual stream (Huginn's form) and not over the branch alone (Ouro's). `qk_norm` and
+    `qk_bias` are for queries and keys. `kv_heads` is the number of key and value heads, 0 for as many as heads. `tied`
+    says that the head is the token embedding, `embed_scale` what that is multiplied by on its way in.
     """
 
     width: int
@@ -28,6 +40,18 @@ class Shape:
     dropout: float = 0.1
     norm_eps: float = 1e-6
     init_std: float = 0.02
+    prelude: int = 0
+    core: int = 1
+    coda: int = 0
+    positions: str = "learned"
+    rope_base: float = 10_000.0
+    sandwich: bool = False
+    stream_norm: bool = False
+    qk_norm: bool = False
+    qk_bias: bool = False
+    kv_heads: int = 0
+    tied: bool = True
+    embed_scale: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("width", "heads", "ff_width", "context", "vocabulary"):
@@ -38,9 +62,62 @@ class Shape:
             raise UserError(f"{self.heads} heads do not divide the width {self.width}; use for example {nearest} heads")
         if not 0 <= self.dropout <= 0.99:
             raise UserError(f"dropout must be between 0 and 0.99, got {self.dropout}")
-        for name in ("norm_eps", "init_std"):
+        for name in ("norm_eps", "init_std", "rope_base", "embed_scale"):
             if not getattr(self, name) > 0:
                 raise UserError(f"{name} must be positive, got {getattr(self, name)}")
+        self._check_layers()
+
+    def _check_layers(self) -> None:
+        for name, least in (("prelude", 0), ("core", 1), ("coda", 0)):
+            if not least <= getattr(self, name) <= MOST_LAYERS:
+                raise UserError(f"{name} must be between {least} and {MOST_LAYERS} layers, got {getattr(self, name)}")
+        checked_choice("kind of positions", self.positions, POSITIONS)
+        if self.positions == "rope" and self.head_width % 2:
+            raise UserError(f"rope turns pairs of channels, but a head has {self.head_width}; use an even number")
+        if self.stream_norm and not self.sandwich:
+            raise UserError("stream_norm says where the norm of sandwich=true stands; set that too")
+        if self.kv_heads < 0 or self.heads % (self.kv_heads or self.heads):
+            raise UserError(f"{self.kv_heads} key and value heads do not divide {self.heads} heads; 0 means as many")
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.heads
+
+    @property
+    def kv_width(self) -> int:
+        """Of all keys of a position together, or all values."""
+        return (self.kv_heads or self.heads) * self.head_width
+
+    def to_dict(self) -> dict[str, Any]:
+        """The first eight fields, and of the later ones those that are not neutral."""
+        stated = {f.name: getattr(self, f.name) for f in fields(self)}
+        neutral = {f.name: f.default for f in fields(self) if f.name not in ORIGINAL_FIELDS}
+        return {name: value for name, value in stated.items() if name not in neutral or value != neutral[name]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`; an unknown field is an error, and so is a missing one of the first eight."""
+        known = {f.name: str(f.type) for f in fields(cls)}
+        for name in data:
+            if name not in known:
+                raise unknown_name("shape field", name, known)
+        for name in ORIGINAL_FIELDS:
+            if name not in data:
+                raise UserError(f"the model configuration's shape lacks '{name}'")
+        for name, value in data.items():
+            _check_type(name, value, known[name])
+        return cls(**data)
+
+
+ORIGINAL_FIELDS = ("width", "heads", "ff_width", "context", "vocabulary", "dropout", "norm_eps", "init_std")
+MOST_LAYERS = 1000
+
+
+def _check_type(name: str, value: object, kind: str) -> None:
+    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,), "str": (str,)}
+    if not isinstance(value, kinds[kind]) or (kind in ("int", "float") and isinstance(value, bool)):
+        wanted = {"bool": "true or false", "str": "a text"}.get(kind, "a number")
+        raise UserError(f"'{name}' in a model configuration must be {wanted}, got {value!r}")
 
 
 SCALES: dict[str, Shape] = {
@@ -64,26 +141,16 @@ class ModelConfig:
     options: Mapping[str, OptionValue] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"family": self.family, "options": dict(self.options), "shape": asdict(self.shape)}
+        return {"family": self.family, "options": dict(self.options), "shape": self.shape.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`; keys that are missing or unknown are an error, never a default."""
+        """The inverse of `to_dict`; what is missing or unknown is an error, except shape fields that came later."""
         try:
             shape, family, options = dict(data["shape"]), data["family"], dict(data["options"])
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"a model configuration needs 'family', 'options' and 'shape' ({error})") from None
-        known = {f.name: f.type for f in fields(Shape)}
-        for name in shape:
-            if name not in known:
-                raise unknown_name("shape field", name, known)
-        for name, kind in known.items():
-            if name not in shape:
-                raise UserError(f"the model configuration's shape lacks '{name}'")
-            wanted = int if kind == "int" else (int, float)
-            if isinstance(shape[name], bool) or not isinstance(shape[name], wanted):
-                raise UserError(f"'{name}' in a model configuration must be a number, got {shape[name]!r}")
-        return cls(family=str(family), shape=Shape(**shape), options=options)
+        return cls(family=str(family), shape=Shape.from_dict(shape), options=options)
 
 
 def scale(name: str) -> Shape:

@@ -1,26 +1,35 @@
-"""The paper's FLOP proxy: dominant matrix products per token, from a family's name and shape. No torch here."""
+"""The paper's FLOP proxy: dominant matrix products per token, from a shape. No torch here.
+
+What a family does outside of its layers (gates, injections, clocks) is not counted, as in the paper; docs/rivals.md
+says how much that is.
+"""
 
 from __future__ import annotations
 
 from scse.config import Shape
 
-# Families that apply the block twice a step: at the state, and at the anchor.
-TWO_BODIES = ("sc-cond-subtractive", "forcing-subtraction")
-UNSHARED = "unshared-"
 
-
-def body_applications(family: str, loops: float) -> float:
-    """N_body(T); a mean number of loops gives the mean number of applications."""
-    if family.startswith(UNSHARED):
-        return min(loops, int(family.removeprefix(UNSHARED)))
-    return 2 * loops if family in TWO_BODIES else loops
+def layer_flops(shape: Shape) -> int:
+    """4d² + 4d·d_kv + 6d·d_ff + 4Ld: one layer on one token, attention counted dense, as in the paper (d_kv = d)."""
+    d = shape.width
+    return 4 * d**2 + 4 * d * shape.kv_width + 6 * d * shape.ff_width + 4 * shape.context * d
 
 
 def body_flops(shape: Shape) -> int:
-    """8d² + 6d·d_ff + 4Ld: one application of the block to one token, attention counted dense, as in the paper."""
-    return 8 * shape.width**2 + 6 * shape.width * shape.ff_width + 4 * shape.context * shape.width
+    """One application of the core, all its layers, to one token."""
+    return shape.core * layer_flops(shape)
+
+
+def around_flops(shape: Shape) -> int:
+    """The layers of prelude and coda on one token."""
+    return (shape.prelude + shape.coda) * layer_flops(shape)
 
 
 def head_flops(shape: Shape) -> int:
     """2d|V|: the vocabulary head on one token."""
     return 2 * shape.width * shape.vocabulary
+
+
+def token_flops(shape: Shape, applications: float) -> float:
+    """Everything on one token: so many applications of the core, what is around them, and the head."""
+    return applications * body_flops(shape) + around_flops(shape) + head_flops(shape)

@@ -17,10 +17,12 @@ from torch.utils.checkpoint import checkpoint
 
 from scse.config import ModelConfig, Shape, scale
 from scse.errors import UserError
-from scse.nn import RMSNorm
+from scse.nn import Block, RMSNorm, apply_layers
+from scse.nn.block import Pasts
 from scse.nn.dropout import Dropout
 from scse.nn.loss import head_nll, token_nll
 from scse.recurrence import FAMILIES, Frame, Memory, Recurrence
+from scse.recurrence.base import Unit
 from scse.trajectory import PARTS, Trajectory, record
 
 
@@ -83,9 +85,13 @@ def unroll(
 
 
 class LoopedLM(nn.Module):
-    """logits = E · RMSNorm(h_T), with e = P(x) token + position embedding, h_T the state after T loops.
+    """logits = E · RMSNorm(coda(read(h_T))), with h_T the state after T loops of the recurrence on e = prelude(P(x)),
+    P(x) the token embedding, plus a learned vector per position unless positions are rotations.
 
-    The head is the token embedding E itself. Weights are drawn from `seed`, matrices from N(0, init_std).
+    The head E is the token embedding itself unless the shape unties them. Without layers in prelude and coda, which
+    are residual blocks like those of the core, this is the paper's E · RMSNorm(h_T). A family whose states have left
+    their step through a learned norm already is read without another, unless a coda comes between.
+    Weights are drawn from `seed`, matrices from N(0, init_std); units may have other start values.
     """
 
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
@@ -93,10 +99,14 @@ class LoopedLM(nn.Module):
         self.config = config
         shape = config.shape
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
-        self.positions = nn.Embedding(shape.context, shape.width)
+        self.positions = nn.Embedding(shape.context, shape.width) if shape.positions == "learned" else None
         self.dropout = Dropout(shape.dropout)
+        self.prelude = nn.ModuleList(Block(shape) for _ in range(shape.prelude))
         self.recurrence = FAMILIES.build(config)
-        self.final_norm = RMSNorm(shape.width, shape.norm_eps)
+        self.coda = nn.ModuleList(Block(shape) for _ in range(shape.coda))
+        normed = self.recurrence.reset.normalises and not shape.coda
+        self.final_norm = None if normed else RMSNorm(shape.width, shape.norm_eps)
+        self.unembedding = None if shape.tied else nn.Linear(shape.width, shape.vocabulary, bias=False)
         self.init_weights(seed)
 
     @torch.no_grad()
@@ -109,20 +119,34 @@ class LoopedLM(nn.Module):
                 module.weight.copy_(drawn)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 module.bias.zero_()
+        for module in self.modules():
+            if isinstance(module, Unit):
+                module.start_values()
 
-    def embed(self, ids: Tensor, positions: Tensor | None = None) -> Tensor:
-        """e = P(x) [B, L, d], at positions 0 … L−1 unless others are given [B, L]"""
+    @property
+    def head_weight(self) -> Tensor:
+        """The head E [V, d]"""
+        return self.tokens.weight if self.unembedding is None else self.unembedding.weight
+
+    def embed(self, ids: Tensor, memory: Memory | None = None) -> Tensor:
+        """e = prelude(P(x)) [B, L, d], at positions 0 … L−1, or those that follow what the memory has seen"""
         self._check_ids(ids)
-        if positions is None:
-            positions = torch.arange(ids.shape[1], device=ids.device)
-        e: Tensor = self.dropout(self.tokens(ids) + self.positions(positions))
-        return e
+        e: Tensor = self.tokens(ids)
+        if self.config.shape.embed_scale != 1:
+            e = self.config.shape.embed_scale * e
+        if self.positions is not None:
+            places = torch.arange(ids.shape[1], device=ids.device) if memory is None else memory.positions
+            e = e + self.positions(places)
+        e = self.dropout(e)
+        if not self.prelude:
+            return e
+        return e + apply_layers(self._blocks(self.prelude), e, None if memory is None else memory.prelude())
 
     def unroll(
         self, ids: Tensor, recompute: bool = False, memory: Memory | None = None
     ) -> Generator[State, State | None, None]:
         """The states of an input after 0, 1, 2, … loops; take as many as you need."""
-        frame = self.recurrence.begin(self.embed(ids, None if memory is None else memory.positions))
+        frame = self.recurrence.begin(self.embed(ids, memory), None if memory is None else memory.positions)
         return unroll(self.recurrence, frame, recompute=recompute, memory=memory)
 
     def hidden(self, ids: Tensor, loops: int, recompute: bool = False) -> Tensor:
@@ -135,25 +159,50 @@ class LoopedLM(nn.Module):
         """States, deviations, updates and predictions of every loop; `keep` names those to return."""
         return record(self, ids, loops, keep)
 
+    def outputs(self, hidden: Tensor, pasts: Pasts | None = None) -> Tensor:
+        """coda(read(h)) [B, L, d], what the head takes. `pasts` is a memory's coda.
+
+        A coda looks at the positions before each, so it needs them all, from the first or from where `pasts` end.
+        Without one, every position is read by itself, and h may be states of any positions [..., d].
+        """
+        y: Tensor = self.recurrence.read(hidden)
+        return y + apply_layers(self._blocks(self.coda), y, pasts) if self.coda else y
+
+    def normed(self, outputs: Tensor) -> Tensor:
+        """The outputs as the head multiplies them [..., d]"""
+        return outputs if self.final_norm is None else self.final_norm(outputs)
+
+    def head(self, outputs: Tensor) -> Tensor:
+        """C(RMSNorm(y)) [..., V] of outputs y"""
+        return F.linear(self.normed(outputs), self.head_weight)
+
     def readout(self, hidden: Tensor) -> Tensor:
-        """C(RMSNorm(h)) [..., V]"""
-        return F.linear(self.final_norm(hidden), self.tokens.weight)
+        """C(RMSNorm(coda(read(h)))) [..., V]; see `outputs` for which states that needs."""
+        return self.head(self.outputs(hidden))
 
     def nll(self, ids: Tensor, targets: Tensor, loops: int, recompute: bool = False) -> Tensor:
         """Σ −log p(target) over all tokens after `loops` loops, the training objective; never holds all logits.
 
         `recompute` keeps only the states between loops for the backward pass and computes the rest again.
         """
-        return head_nll(self.final_norm(self.hidden(ids, loops, recompute)), self.tokens.weight, targets)
+        outputs = self.outputs(self.hidden(ids, loops, recompute))
+        return head_nll(self.normed(outputs), self.head_weight, targets)
 
     def token_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """−log p(target) of each token [B·L] for states h; no gradients."""
-        flat = self.final_norm(hidden).flatten(0, 1)
-        return token_nll(flat, self.tokens.weight, targets.flatten())
+        return self.output_nll(self.outputs(hidden), targets)
+
+    def output_nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """−log p(target) of each token [B·L] for what the head takes; no gradients."""
+        return token_nll(self.normed(outputs).flatten(0, 1), self.head_weight, targets.flatten())
 
     def forward(self, ids: Tensor, loops: int) -> Tensor:
         """Next-token logits [B, L, V] after `loops` loops."""
         return self.readout(self.hidden(ids, loops))
+
+    @staticmethod
+    def _blocks(layers: nn.ModuleList) -> list[Block]:
+        return [block for block in layers if isinstance(block, Block)]
 
     def _check_ids(self, ids: Tensor) -> None:
         shape = self.config.shape

@@ -63,7 +63,7 @@ def complete(
         ids, where, targets = _pad(rows, model.config.shape.context)
         for state in islice(model.unroll(ids), max(depths) + 1):
             if state.t in nll:
-                log_p = torch.log_softmax(model.readout(state.hidden[where]), dim=-1)
+                log_p = torch.log_softmax(model.head(model.outputs(state.hidden)[where]), dim=-1)
                 hits = log_p.argmax(-1) == targets
                 nll[state.t] -= log_p.gather(1, targets[:, None]).sum(dtype=torch.float64).item()
                 right[state.t] += int(hits.sum())

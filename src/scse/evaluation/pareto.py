@@ -10,7 +10,7 @@ import numpy as np
 
 from scse.evaluation.budgets import AdaptiveEvaluation, AdaptiveSettings
 from scse.evaluation.perplexity import perplexity_over_depths
-from scse.flops import body_flops, head_flops
+from scse.flops import token_flops
 from scse.measure import elapsed
 from scse.model import LoopedLM
 
@@ -70,15 +70,16 @@ class ParetoEvaluation:
     def _point(self, kind: str, depth: float, ppl: float, seconds: float, tokens: int) -> ParetoPoint:
         shape, recurrence = self.model.config.shape, self.model.recurrence
         bodies = recurrence.bodies_per_step * depth
+        layers = bodies * shape.core + shape.prelude + shape.coda
         return ParetoPoint(
             run=self.name,
             family=self.model.config.family,
             kind=kind,
             depth=depth,
             ppl=ppl,
-            flops=bodies * body_flops(shape) + head_flops(shape),
+            flops=token_flops(shape, bodies),
             ms_per_ktoken=1e6 * seconds / tokens,
-            cache_bytes=2 * shape.width * bodies * BYTES_PER_NUMBER,
+            cache_bytes=2 * shape.kv_width * layers * BYTES_PER_NUMBER,
         )
 
 

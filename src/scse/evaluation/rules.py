@@ -13,25 +13,32 @@ from torch import Tensor
 
 from scse.errors import unknown_name
 from scse.model import LoopedLM
+from scse.nn.block import Pasts
+
+Codas = tuple[Pasts | None, Pasts | None]
+NO_PAST: Codas = (None, None)
 
 
 class ExitRule(Protocol):
-    def statistic(self, model: LoopedLM, before: Tensor, after: Tensor) -> Tensor:
-        """How much each token changed from h_t to h_{t+1} [B, L]; an example's is the largest of its tokens."""
+    def statistic(self, model: LoopedLM, before: Tensor, after: Tensor, codas: Codas = NO_PAST) -> Tensor:
+        """How much each token changed from h_t to h_{t+1} [B, L]; an example's is the largest of its tokens.
+
+        Under a cache, `codas` are what a coda has seen of earlier positions after t and after t + 1 loops.
+        """
         ...
 
 
 class UpdateNorm:
     """‖h_{t+1} − h_t‖₂, the paper's rule."""
 
-    def statistic(self, model: LoopedLM, before: Tensor, after: Tensor) -> Tensor:
+    def statistic(self, model: LoopedLM, before: Tensor, after: Tensor, codas: Codas = NO_PAST) -> Tensor:
         return _norm(after - before)
 
 
 class RelativeUpdate:
     """‖h_{t+1} − h_t‖₂ / ‖h_{t+1}‖₂, which does not care about the scale of the state."""
 
-    def statistic(self, model: LoopedLM, before: Tensor, after: Tensor) -> Tensor:
+    def statistic(self, model: LoopedLM, before: Tensor, after: Tensor, codas: Codas = NO_PAST) -> Tensor:
         return _norm(after - before) / _norm(after).clamp_min(torch.finfo(after.dtype).tiny)
 
 
@@ -39,12 +46,12 @@ class PredictionKL:
     """KL(p_{t+1} ‖ p_t) of successive predictions. It needs the vocabulary head at every step, so it saves loops, not
     time, unless a loop costs more than the head."""
 
-    def statistic(self, model: LoopedLM, before: Tensor, after: Tensor) -> Tensor:
-        rows = [self._row(model, b, a) for b, a in zip(before, after, strict=True)]
-        return torch.stack(rows)
+    def statistic(self, model: LoopedLM, before: Tensor, after: Tensor, codas: Codas = NO_PAST) -> Tensor:
+        outputs = (model.outputs(h, coda) for h, coda in zip((before, after), codas, strict=True))
+        return torch.stack([self._row(model, b, a) for b, a in zip(*outputs, strict=True)])
 
     def _row(self, model: LoopedLM, before: Tensor, after: Tensor) -> Tensor:
-        old, new = (F.log_softmax(model.readout(h), dim=-1) for h in (before, after))
+        old, new = (F.log_softmax(model.head(y), dim=-1) for y in (before, after))
         return F.kl_div(old, new, reduction="none", log_target=True).sum(-1)
 
 

@@ -14,7 +14,7 @@ from scse.config import Shape
 from scse.errors import UserError
 from scse.experiments.members import Member
 from scse.experiments.suite import CEILING, PROFILED_SEQUENCES, Column, diagnosed_batches
-from scse.flops import body_flops, head_flops
+from scse.flops import token_flops
 from scse.recurrence import Recurrence
 from scse.training import TrainConfig, assemble
 from scse.training.optimiser import resolve_precision
@@ -95,7 +95,7 @@ def evaluation_flops(member: Member, missing: Sequence[Column], config: TrainCon
         depth = CEILING if column.depth is None else column.depth
         deepest[text] = max(deepest.get(text, 1), depth)
     return sum(
-        tokens.get(task, windows) * (recurrence.body_applications(depth) * body_flops(shape) + head_flops(shape))
+        tokens.get(task, windows) * token_flops(shape, recurrence.body_applications(depth))
         for (task, _), depth in deepest.items()
     )
 

@@ -8,10 +8,10 @@ mentioned is another run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import fields, replace
 from typing import Any
 
-from scse.config import GPT2_VOCABULARY, SCALES
+from scse.config import GPT2_VOCABULARY, SCALES, Shape
 
 _HIDDEN = {"step_scale": 0.5, "source_gain": 0.15}
 _TUNED = {"step_scale": 0.35, "source_gain": 0.15}
@@ -76,16 +76,17 @@ def resolved(family: str, settings: Mapping[str, object], seed: int) -> tuple[di
     Of a family that is not in the table above (one registered from outside) only the options given are known.
     """
     given = dict(settings)
-    shape = asdict(SCALES[str(given.pop("scale", "mini"))])
-    own = "gpt2" if shape["vocabulary"] == GPT2_VOCABULARY else f"bpe-{shape['vocabulary']}"
+    shape = SCALES[str(given.pop("scale", "mini"))]
+    own = "gpt2" if shape.vocabulary == GPT2_VOCABULARY else f"bpe-{shape.vocabulary}"
     tokenizer = str(given.pop("tokenizer", own))
-    shape["vocabulary"] = GPT2_VOCABULARY if tokenizer == "gpt2" else int(tokenizer.removeprefix("bpe-"))
+    changed: dict[str, Any] = {f.name: given.pop(f.name) for f in fields(Shape) if f.name in given}
+    changed["vocabulary"] = GPT2_VOCABULARY if tokenizer == "gpt2" else int(tokenizer.removeprefix("bpe-"))
     training: dict[str, object] = {"corpus": given.pop("data", "stdlib"), "tokenizer": tokenizer, **TRAINING}
     training["steps"] = given.pop("steps", None)
     data_seed = given.pop("data_seed", seed)
     training["data_seed"] = "seed" if data_seed == seed else data_seed
     options = dict(OPTIONS.get(family, {}))
     for name, value in given.items():
-        place = next((part for part in (training, shape) if name in part), options)
+        place = training if name in training else options
         place[name] = value
-    return {"family": family, "options": options, "shape": shape}, training
+    return {"family": family, "options": options, "shape": replace(shape, **changed).to_dict()}, training

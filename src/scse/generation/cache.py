@@ -1,6 +1,6 @@
-"""Keys and values by (loop, body, position): a new token costs T block applications on one position.
+"""Keys and values by (loop, body, layer, position): a new token costs T applications of the core on one position.
 
-Shapes: S slots, B rows, R rows at hand, L new positions, n positions so far, H heads, k width of a head.
+Shapes: S slots, B rows, R rows at hand, L new positions, n positions so far, K key and value heads, k width of a head.
 
 `KVCache` is exact. The classes after it trade exactness for memory by letting loops share slots; what that costs in
 perplexity is measured in docs/generation.md.
@@ -23,7 +23,9 @@ FIRST_CAPACITY = 64
 
 
 class KVCache:
-    """One slot for every loop and body, so cached and uncached logits agree.
+    """One slot for every loop, body and layer, and for every layer of prelude and coda, so cached and uncached logits
+    agree. The coda's slots hold positions in the state in which they ended. An exit rule that reads predictions needs
+    the coda after every loop; slots for that are added when it asks for the first time.
 
     Memory is reserved for `capacity` positions and doubled when they are used up, never past the model's context.
     The sums of squares behind the zero-deviation mask are kept per loop, over the positions so far without padding.
@@ -33,9 +35,12 @@ class KVCache:
         if min(batch, loops, capacity) < 1:
             raise UserError(f"a cache needs at least one row, loop and position, got {batch}, {loops}, {capacity}")
         shape, weight = model.config.shape, model.tokens.weight
-        self.family, self.loops, self.context, self.length = model.config.family, loops, shape.context, 0
-        self.bodies = model.recurrence.bodies_per_step
-        size = (self.slots * self.bodies, batch, shape.heads, min(capacity, shape.context), shape.width // shape.heads)
+        self.loops, self.context, self.length = loops, shape.context, 0
+        self.model, self.traced = model, False
+        self.bodies, self.layers = model.recurrence.bodies_per_step, shape.core
+        self.looped = self.slots * self.bodies * self.layers
+        count, heads = self.looped + shape.prelude + shape.coda, shape.kv_heads or shape.heads
+        size = (count, batch, heads, min(capacity, shape.context), shape.head_width)
         self.keys = torch.empty(size, dtype=weight.dtype, device=weight.device)
         self.values = torch.empty_like(self.keys)
         self.energies = torch.zeros(loops, batch, dtype=weight.dtype, device=weight.device)
@@ -60,6 +65,18 @@ class KVCache:
     def nbytes(self) -> int:
         """What is reserved for keys and values."""
         return self.keys.nbytes + self.values.nbytes
+
+    def trace_coda(self, begin: int) -> None:
+        """Make room for what the coda sees after every loop, from the first position on."""
+        if self.traced:
+            return
+        if begin:
+            raise UserError("this exit rule looks at predictions from the first token on; start it with an empty cache")
+        more = (self.loops + 1) * self.model.config.shape.coda
+        self.keys, self.values = (
+            torch.cat([old, old.new_empty(more, *old.shape[1:])]) for old in (self.keys, self.values)
+        )
+        self.traced = True
 
     def append(self, count: int, real: Tensor | None = None) -> CacheView:
         """Room for the next `count` positions of every row.
@@ -173,8 +190,16 @@ class CacheView:
         columns = torch.arange(self.end, device=self.padding.device)
         return visible(columns >= self.padding[:, None], self.begin)
 
+    def prelude(self) -> LayersView:
+        return LayersView(self, self.cache.looped)
+
     def loop(self, t: int) -> LoopView:
         return LoopView(self, t)
+
+    def coda(self, t: int | None = None) -> LayersView:
+        shape = self.cache.model.config.shape
+        last = self.cache.looped + shape.prelude
+        return LayersView(self, last if t is None else last + (1 + t) * shape.coda, traced=t is not None)
 
     def rows(self, keep: Tensor) -> CacheView:
         everyone = torch.arange(self.cache.batch, device=keep.device) if self.chosen is None else self.chosen
@@ -185,29 +210,33 @@ class CacheView:
         return tensor if self.chosen is None else tensor.index_select(dim, self.chosen)
 
     def rest(self, recurrence: Recurrence, t: int, z: Tensor, frame: Frame) -> None:
-        if t >= self.cache.loops:
+        cache = self.cache
+        if cache.traced:
+            for deeper in range(t + 1, cache.loops + 1):
+                cache.model.outputs(recurrence.hidden(z, frame), self.coda(deeper))
+        if t >= cache.loops:
             return
-        if recurrence.step_dependent:
-            for deeper in range(t, self.cache.loops):
+        if not recurrence.rests_unchanged:
+            for deeper in range(t, cache.loops):
                 recurrence.remember(deeper, z, frame, self.loop(deeper))
             return
-        energies = self.of_rows(self.cache.energies, 1)[t].clone()
+        energies = self.of_rows(cache.energies, 1)[t].clone()
         recurrence.remember(t, z, frame, self.loop(t))
-        added = self.of_rows(self.cache.energies, 1)[t] - energies
+        added = self.of_rows(cache.energies, 1)[t] - energies
         self._repeat(t, added)
 
     def _repeat(self, t: int, added: Tensor) -> None:
         """Copy what loop t remembers of these positions to all deeper loops."""
-        cache, bodies = self.cache, self.cache.bodies
+        cache, each = self.cache, self.cache.bodies * self.cache.layers
         rows = slice(None) if self.chosen is None else self.chosen
         columns = slice(self.begin, self.end)
-        source = cache.slot(t) * bodies
+        source = cache.slot(t) * each
         targets = {cache.slot(deeper) for deeper in range(t + 1, cache.loops)} - {cache.slot(t)}
         for store in (cache.keys, cache.values):
-            for body in range(bodies):
-                known = store[source + body, rows, :, columns]
+            for part in range(each):
+                known = store[source + part, rows, :, columns]
                 for target in targets:
-                    store[target * bodies + body, rows, :, columns] = known
+                    store[target * each + part, rows, :, columns] = known
         cache.energies[t + 1 :, rows] += added
 
     def _columns(self) -> Tensor:
@@ -232,9 +261,10 @@ class LoopView:
     t: int
     written: set[int] = field(default_factory=set)
 
-    def past(self, body: int) -> SlotView:
+    def past(self, body: int) -> LayersView:
         cache = self.view.cache
-        return SlotView(self.view, cache.slot(self.t) * cache.bodies + body, self.written)
+        first = (cache.slot(self.t) * cache.bodies + body) * cache.layers
+        return LayersView(self.view, first, self.written)
 
     def energy(self, added: Tensor) -> Tensor:
         view = self.view
@@ -246,6 +276,21 @@ class LoopView:
 
 
 @dataclass(frozen=True)
+class LayersView:
+    """The slots from `first` on, one for each of some layers: `Pasts`."""
+
+    view: CacheView
+    first: int
+    written: set[int] = field(default_factory=set)
+    traced: bool = False
+
+    def layer(self, number: int) -> SlotView:
+        if self.traced:
+            self.view.cache.trace_coda(self.view.begin)
+        return SlotView(self.view, self.first + number, self.written)
+
+
+@dataclass(frozen=True)
 class SlotView:
     """One slot of a view: a `Past`."""
 
@@ -253,11 +298,15 @@ class SlotView:
     slot: int
     written: set[int]
 
+    @property
+    def positions(self) -> Tensor:
+        return self.view.positions
+
     def put(self, k: Tensor, v: Tensor) -> None:
         view = self.view
         if self.slot in self.written:
             raise UserError(
-                f"family '{view.cache.family}' writes one past twice in a step, so a cache would confuse its blocks; "
+                f"family '{view.cache.model.config.family}' writes one past twice in a step, so a cache would confuse its blocks; "
                 "give each its own memory.past(n), and their number as the update's `bodies`, as Subtractive does, "
                 "or use no cache (use_cache=False in transformers)"
             )

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from scse.errors import UserError
-from scse.evaluation.rules import ExitRule, exit_rule
+from scse.evaluation.rules import Codas, ExitRule, exit_rule
 from scse.generation.cache import CacheView
-from scse.model import LoopedLM
+from scse.model import LoopedLM, State
 
 PAPERS_RULE = exit_rule("update")
 
@@ -59,9 +59,14 @@ class Depth:
 
 @dataclass(frozen=True)
 class Settled:
-    """The hidden states that positions ended with [B, L, d], and the loops each took [B, L]."""
+    """The hidden states that positions ended with [B, L, d], what the head takes of them [B, L, d], and the loops each
+    took [B, L].
+
+    A coda sees every position in the state in which it ended, however many loops that took.
+    """
 
     hidden: Tensor
+    outputs: Tensor
     taken: Tensor
 
 
@@ -71,7 +76,7 @@ def settle(model: LoopedLM, ids: Tensor, view: CacheView, depth: Depth) -> Settl
     most = depth.of(len(ids)).to(ids.device)
     states = model.unroll(ids, memory=view)
     state = next(states)
-    hidden = torch.empty_like(state.z)
+    hidden = torch.empty_like(state.hidden)
     taken = torch.zeros(ids.shape, dtype=torch.long, device=ids.device)
     who = torch.arange(len(ids), device=ids.device)
     moving = view.real
@@ -80,7 +85,8 @@ def settle(model: LoopedLM, ids: Tensor, view: CacheView, depth: Depth) -> Settl
         taken[who] += moving
         if depth.threshold is not None:
             state = replace(state, z=torch.where(moving[..., None], state.z, before.z))
-            moving = moving & (depth.rule.statistic(model, before.hidden, state.hidden) > depth.threshold)
+            moved = depth.rule.statistic(model, before.hidden, state.hidden, _codas(state))
+            moving = moving & (moved > depth.threshold)
         done = ~moving.any(1) | (state.t >= most[who])
         if not done.any():
             continue
@@ -89,4 +95,10 @@ def settle(model: LoopedLM, ids: Tensor, view: CacheView, depth: Depth) -> Settl
         if depth.threshold is not None:
             leaving.rest()
         state, who, moving = state.rows(~done), who[~done], moving[~done]
-    return Settled(hidden, taken)
+    return Settled(hidden, model.outputs(hidden, view.coda()), taken)
+
+
+def _codas(state: State) -> Codas:
+    """What a coda has seen of earlier positions one loop ago and now."""
+    assert state.memory is not None
+    return state.memory.coda(state.t - 1), state.memory.coda(state.t)

@@ -75,7 +75,7 @@ class _Session:
     def logits(self) -> Tensor:
         """Of the next token [rows alive, V]"""
         with torch.no_grad():
-            return self.model.readout(self.settled.hidden[:, -1])
+            return self.model.head(self.settled.outputs[:, -1])
 
     def go_on(self, new: Sequence[NewToken]) -> bool:
         """Take in the new tokens; False when every row has ended."""

@@ -20,8 +20,8 @@ def cached_perplexity(
     total, count = 0.0, 0
     for inputs, targets in windows(tokens, model.config.shape.context, batch, limit):
         cache = make_cache(kind, model, len(inputs), loops, inputs.shape[1])
-        steps = [settle(model, column, cache.append(1), Depth(loops)).hidden for column in inputs.split(1, dim=1)]
-        total += model.token_nll(torch.cat(steps, dim=1), targets).sum(dtype=torch.float64).item()
+        steps = [settle(model, column, cache.append(1), Depth(loops)).outputs for column in inputs.split(1, dim=1)]
+        total += model.output_nll(torch.cat(steps, dim=1), targets).sum(dtype=torch.float64).item()
         count += targets.numel()
         meter.advance(len(inputs))
     return DepthResult(loops, total / count, perplexity(total / count), count)

@@ -29,8 +29,14 @@ class PaddedWindow:
     def visible(self) -> Tensor:
         return visible(self.real)
 
+    def prelude(self) -> PaddedLayers:
+        return PaddedLayers(self)
+
     def loop(self, t: int) -> PaddedLoop:
         return PaddedLoop(self)
+
+    def coda(self, t: int | None = None) -> PaddedLayers:
+        return PaddedLayers(self)
 
     def rows(self, keep: Tensor) -> PaddedWindow:
         return PaddedWindow(self.real[keep])
@@ -43,19 +49,31 @@ class PaddedWindow:
 class PaddedLoop:
     window: PaddedWindow
 
-    def past(self, body: int) -> PaddedPast:
-        return PaddedPast(self.window)
+    def past(self, body: int) -> PaddedLayers:
+        return PaddedLayers(self.window)
 
     def energy(self, added: Tensor) -> Tensor:
         total: Tensor = (added * self.window.real).sum(1)
         return total
 
 
+@dataclass(frozen=True)
+class PaddedLayers:
+    window: PaddedWindow
+
+    def layer(self, number: int) -> PaddedPast:
+        return PaddedPast(self.window)
+
+
 class PaddedPast:
-    """Holds the keys and values of one application of the block, for that application alone."""
+    """Holds the keys and values of one application of a block, for that application alone."""
 
     def __init__(self, window: PaddedWindow) -> None:
         self.window = window
+
+    @property
+    def positions(self) -> Tensor:
+        return self.window.positions
 
     def put(self, k: Tensor, v: Tensor) -> None:
         self.k, self.v = k, v

@@ -24,7 +24,8 @@ SHAPE_FIELDS = {
 class ScseConfig(PreTrainedConfig):
     """A looped Transformer: the family of its recurrence with all options, its shape, and how deep it loops.
 
-    `num_loops` is the default depth; a call or a generation configuration may ask for another.
+    `num_loops` is the default depth; a call or a generation configuration may ask for another. `shape_options` holds
+    the fields of the shape that came after those named here, where they are not neutral.
     """
 
     model_type = "scse"
@@ -46,14 +47,22 @@ class ScseConfig(PreTrainedConfig):
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
     pad_token_id: int | None = None
+    shape_options: dict[str, Any] | None = None
 
     def model_config(self) -> ModelConfig:
         """What the model inside is built from."""
-        shape = Shape(**{ours: getattr(self, theirs) for theirs, ours in SHAPE_FIELDS.items()})
+        named = {ours: getattr(self, theirs) for theirs, ours in SHAPE_FIELDS.items()}
+        shape = Shape.from_dict({**named, **(self.shape_options or {})})
         return ModelConfig(self.family, shape, dict(self.options or {}))
 
     @classmethod
     def of(cls, model: ModelConfig, num_loops: int, **more: Any) -> ScseConfig:
         """The configuration of a model of ours."""
-        shape = {theirs: getattr(model.shape, ours) for theirs, ours in SHAPE_FIELDS.items()}
-        return cls(family=model.family, options=dict(model.options), num_loops=num_loops, **shape, **more)
+        stated = model.shape.to_dict()
+        named = {theirs: stated.pop(ours) for theirs, ours in SHAPE_FIELDS.items()}
+        named |= {
+            "num_hidden_layers": model.shape.prelude + model.shape.core + model.shape.coda,
+            "tie_word_embeddings": model.shape.tied,
+            "shape_options": stated,
+        }
+        return cls(family=model.family, options=dict(model.options), num_loops=num_loops, **named, **more)

@@ -129,20 +129,21 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
             raise UserError("pass input_ids; inputs_embeds and output_attentions are not supported")
         past = past_key_values if past_key_values is not None or not use_cache else ScseCache()
         depth = Depth(_loops(self.config.num_loops if num_loops is None else num_loops), exit_threshold)
-        hidden, states, memory = self._hidden(input_ids, attention_mask, past, depth, bool(output_hidden_states))
+        outputs, states, memory = self._outputs(input_ids, attention_mask, past, depth, bool(output_hidden_states))
         _check_positions(position_ids, input_ids, memory)
-        loss = None if labels is None else self._loss(hidden, labels, num_items_in_batch)
+        loss = None if labels is None else self._loss(outputs, labels, num_items_in_batch)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
-        logits = None if loss is not None and self.training else self.model.readout(hidden[:, kept])
+        logits = None if loss is not None and self.training else self.model.head(outputs[:, kept])
         parts: dict[str, Any] = {"loss": loss, "logits": logits, "past_key_values": past, "hidden_states": states}
         output = CausalLMOutputWithPast(**parts)
         if return_dict is None:
             return_dict = self.config.return_dict
         return output if return_dict else output.to_tuple()
 
-    def _hidden(
+    def _outputs(
         self, ids: Tensor, attention_mask: Tensor | None, past: ScseCache | None, depth: Depth, every: bool
     ) -> tuple[Tensor, tuple[Tensor, ...] | None, Memory | None]:
+        """What the head takes, the states of every loop where asked for, and the memory behind them."""
         real = None if attention_mask is None or bool(attention_mask.all()) else attention_mask.bool()
         uneven = depth.threshold is not None or not isinstance(depth.loops, int)
         if uneven and every:
@@ -155,14 +156,15 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
                 ids.shape[1], None if real is None else real[:, -ids.shape[1] :]
             )
             if uneven:
-                return settle(self.model, ids, view, depth).hidden, None, view
+                return settle(self.model, ids, view, depth).outputs, None, view
             memory = view
         recompute = self.gradient_checkpointing and self.training
         states = self.model.unroll(ids, recompute, memory)
+        found: tuple[Tensor, ...] | None = None
         if every:
             found = tuple(state.hidden for state in islice(states, depth.deepest + 1))
-            return found[-1], found, memory
-        return next(islice(states, depth.deepest, None)).hidden, None, memory
+        last = next(islice(states, depth.deepest, None)).hidden if found is None else found[-1]
+        return self.model.outputs(last, None if memory is None else memory.coda()), found, memory
 
     def _cache(self, past: ScseCache, ids: Tensor, depth: Depth) -> KVCache:
         if torch.is_grad_enabled() and self.training:
@@ -171,11 +173,11 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
             past.kv = KVCache(self.model, len(ids), depth.deepest)
         return past.kv
 
-    def _loss(self, hidden: Tensor, labels: Tensor, items: Tensor | int | None) -> Tensor:
+    def _loss(self, outputs: Tensor, labels: Tensor, items: Tensor | int | None) -> Tensor:
         targets = labels[:, 1:]
         counted = targets != IGNORED_LABEL
-        chosen = self.model.final_norm(hidden[:, :-1][counted])
-        total = head_nll(chosen, self.model.tokens.weight, targets[counted])
+        chosen = self.model.normed(outputs[:, :-1][counted])
+        total = head_nll(chosen, self.model.head_weight, targets[counted])
         return total / (counted.sum() if items is None else items)
 
     def _prepare_generation_config(

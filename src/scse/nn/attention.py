@@ -1,24 +1,31 @@
 """Causal self-attention with bias-free projections.
 
-Shapes: B batch, L positions, d width, H heads, k = d/H.
+Shapes: B batch, L positions, d width, H heads, K key and value heads, k = d/H.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scse.config import Shape
 from scse.nn.dropout import Dropout
+from scse.nn.norm import RMSNorm
 
 
 class Past(Protocol):
     """Keys and values of the positions before the ones at hand."""
 
+    @property
+    def positions(self) -> Tensor:
+        """Of the new tokens in their sequences [B, L]"""
+        ...
+
     def put(self, k: Tensor, v: Tensor) -> None:
-        """Add those of the new positions [B, H, L, k]."""
+        """Add those of the new positions [B, K, L, k]."""
         ...
 
     def seen(self) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -29,31 +36,76 @@ class Past(Protocol):
 class CausalSelfAttention(nn.Module):
     """Attn(x) = W_o · softmax(mask(q kᵀ / √k)) v with (q, k, v) = W_qkv x, dropout on the output.
 
-    With a `past`, x holds the positions after it, and they attend to it as well.
+    With `qk_bias` a learned bias is added to q and k, with `qk_norm` each of their heads then goes through an RMSNorm,
+    and with rotary positions they are turned last. Where there are fewer key and value heads, neighbouring query
+    heads share one. With a `past`, x holds the positions after it, and they attend to it as well.
     """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.heads = shape.heads
-        self.qkv = nn.Linear(shape.width, 3 * shape.width, bias=False)
+        self.shape = shape
+        self.qkv = nn.Linear(shape.width, shape.width + 2 * shape.kv_width, bias=False)
         self.out = nn.Linear(shape.width, shape.width, bias=False)
         self.dropout = Dropout(shape.dropout)
+        size, heads = shape.head_width, (shape.heads, shape.kv_heads or shape.heads)
+        self.q_bias, self.k_bias = (
+            nn.Parameter(torch.zeros(count, size)) if shape.qk_bias else None for count in heads
+        )
+        self.q_norm, self.k_norm = (RMSNorm(size, shape.norm_eps) if shape.qk_norm else None for _ in heads)
 
     def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
         B, L, d = x.shape
-        q, k, v = self.qkv(x).view(B, L, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = self.qkv(x).split([d, self.shape.kv_width, self.shape.kv_width], dim=-1)
+        q = self._heads(q, past, self.q_bias, self.q_norm)
+        k = self._heads(k, past, self.k_bias, self.k_norm)
+        v = self._split(v)
         if past is None:
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            mixed = F.scaled_dot_product_attention(q, self._shared(k), self._shared(v), is_causal=True)
         else:
             past.put(k, v)
             k, v, visible = past.seen()
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
+            mixed = F.scaled_dot_product_attention(q, self._shared(k), self._shared(v), attn_mask=visible)
         output: Tensor = self.dropout(self.out(mixed.transpose(1, 2).reshape(B, L, d)))
         return output
 
     def remember(self, x: Tensor, past: Past) -> None:
         """Leave the keys and values of x in the past, and compute nothing else."""
-        B, L, d = x.shape
-        kv = F.linear(x, self.qkv.weight[d:]).view(B, L, 2, self.heads, d // self.heads)
-        k, v = kv.permute(2, 0, 3, 1, 4)
-        past.put(k, v)
+        k, v = F.linear(x, self.qkv.weight[x.shape[-1] :]).chunk(2, dim=-1)
+        past.put(self._heads(k, past, self.k_bias, self.k_norm), self._split(v))
+
+    def _split(self, x: Tensor) -> Tensor:
+        """[B, L, heads·k] -> [B, heads, L, k]"""
+        return x.view(*x.shape[:2], -1, self.shape.head_width).transpose(1, 2)
+
+    def _heads(self, x: Tensor, past: Past | None, bias: Tensor | None, norm: RMSNorm | None) -> Tensor:
+        """Queries or keys by head, with whatever the shape asks to be done to them."""
+        x = self._split(x)
+        if bias is not None:
+            x = x + bias[:, None]
+        if norm is not None:
+            x = norm(x)
+        if self.shape.positions == "rope":
+            positions = torch.arange(x.shape[2], device=x.device) if past is None else past.positions
+            x = rotate(x, positions, self.shape.rope_base)
+        return x
+
+    def _shared(self, x: Tensor) -> Tensor:
+        """Every key or value head as often as query heads share it."""
+        groups = self.shape.heads // x.shape[1]
+        return x if groups == 1 else x.repeat_interleave(groups, dim=1)
+
+
+def rotate(x: Tensor, positions: Tensor, base: float) -> Tensor:
+    """RoPE: channels i and i + k/2 of a head are turned by the angle position·base^(−2i/k).
+
+    `positions` are [L], or [B, L] where rows differ. Angles are formed in float64, so that they are the same for a
+    position wherever it stands in a batch and whatever the model's type.
+    """
+    half = x.shape[-1] // 2
+    rates = base ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
+    angles = positions[..., None] * rates
+    if positions.dim() == 2:
+        angles = angles[:, None]
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    first, second = x.split(half, dim=-1)
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)

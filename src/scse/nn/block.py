@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -26,8 +30,21 @@ class SwiGLU(nn.Module):
         return output
 
 
+class Modulation(NamedTuple):
+    """What a condition does to a block, each a vector of the model's width: scales of the two normalised inputs (by
+    1 + scale) and gates on the two outputs."""
+
+    attention_scale: Tensor
+    attention_gate: Tensor
+    mlp_scale: Tensor
+    mlp_gate: Tensor
+
+
 class Block(nn.Module):
     """B(x) = a + SwiGLU(RMSNorm(x + a)) with a = Attn(RMSNorm(x)).
+
+    With the shape's `sandwich` each of the two outputs goes through another RMSNorm before it is added. With
+    `stream_norm` it is the sum that does: with n = RMSNorm, y = n(x + Attn(n(x))) and B(x) = n(y + SwiGLU(n(y))) − x.
 
     Every projection is bias-free, so B(0) = 0 bit for bit: the zero-preserving core G of the paper is this block.
     `loop` is the step t at which it is being applied, for hooks that want to know.
@@ -37,16 +54,71 @@ class Block(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
+        self.stream_norm = shape.stream_norm
         self.attention_norm = RMSNorm(shape.width, shape.norm_eps)
         self.attention = CausalSelfAttention(shape)
         self.mlp_norm = RMSNorm(shape.width, shape.norm_eps)
         self.mlp = SwiGLU(shape)
+        self.after_attention, self.after_mlp = (
+            RMSNorm(shape.width, shape.norm_eps) if shape.sandwich else None for _ in range(2)
+        )
 
-    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
-        a = self.attention(self.attention_norm(x), past)
-        update: Tensor = a + self.mlp(self.mlp_norm(x + a))
+    def forward(self, x: Tensor, past: Past | None = None, modulation: Modulation | None = None) -> Tensor:
+        a = self.attention(self._before_attention(x, modulation), past)
+        if modulation is not None:
+            a = modulation.attention_gate * a
+        a = self._added(x, a, self.after_attention)
+        y = x + a
+        seen = self.mlp_norm(y)
+        if modulation is not None:
+            seen = (1 + modulation.mlp_scale) * seen
+        m = self.mlp(seen)
+        if modulation is not None:
+            m = modulation.mlp_gate * m
+        update: Tensor = a + self._added(y, m, self.after_mlp)
         return update
 
-    def remember(self, x: Tensor, past: Past) -> None:
+    def remember(self, x: Tensor, past: Past, modulation: Modulation | None = None) -> None:
         """Leave in the past what later positions need of x."""
-        self.attention.remember(self.attention_norm(x), past)
+        self.attention.remember(self._before_attention(x, modulation), past)
+
+    def _before_attention(self, x: Tensor, modulation: Modulation | None) -> Tensor:
+        seen: Tensor = self.attention_norm(x)
+        return seen if modulation is None else (1 + modulation.attention_scale) * seen
+
+    def _added(self, x: Tensor, branch: Tensor, norm: RMSNorm | None) -> Tensor:
+        """What a branch adds to the stream x."""
+        if norm is None:
+            return branch
+        added: Tensor = norm(x + branch) - x if self.stream_norm else norm(branch)
+        return added
+
+
+class Pasts(Protocol):
+    """What one application of several layers remembers."""
+
+    def layer(self, number: int) -> Past: ...
+
+
+def apply_layers(
+    layers: Sequence[Block], x: Tensor, pasts: Pasts | None = None, modulations: Sequence[Modulation] | None = None
+) -> Tensor:
+    """B(x) = M(x) − x with M the composition of the layers x ← x + B_l(x): the sum of what each of them adds."""
+    total: Tensor | None = None
+    for number, block in enumerate(layers):
+        past = None if pasts is None else pasts.layer(number)
+        modulation = None if modulations is None else modulations[number]
+        update = block(x if total is None else x + total, past, modulation)
+        total = update if total is None else total + update
+    return torch.zeros_like(x) if total is None else total
+
+
+def remember_layers(
+    layers: Sequence[Block], x: Tensor, pasts: Pasts, modulations: Sequence[Modulation] | None = None
+) -> None:
+    """Leave in the pasts what later positions need of x. The last layer computes its keys and values alone."""
+    *before, last = layers
+    if before:
+        x = x + apply_layers(before, x, pasts, modulations)
+    number = len(before)
+    last.remember(x, pasts.layer(number), None if modulations is None else modulations[number])

@@ -33,18 +33,18 @@ class Projection(nn.Module):
 class EmbeddingStart(Unit):
     """h_0 = e"""
 
-    def forward(self, e: Tensor) -> Tensor:
+    def forward(self, e: Tensor, positions: Tensor | None = None) -> Tensor:
         return e
 
 
-class ProjectedStart(Unit):
+class ProjectedStart(EmbeddingStart):
     """h_0 = H_0(e) = e + 0.1·W_init n(e)"""
 
     def __init__(self, shape: Shape, normalise: bool = True) -> None:
         super().__init__()
         self.map = Projection(shape, normalise)
 
-    def forward(self, e: Tensor) -> Tensor:
+    def forward(self, e: Tensor, positions: Tensor | None = None) -> Tensor:
         start: Tensor = self.map(e)
         return start
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from torch import Tensor, nn
 
 from scse.errors import UserError
-from scse.nn.attention import Past
+from scse.nn.block import Pasts
 
 if TYPE_CHECKING:
     from scse.recurrence.recurrence import Recurrence
@@ -56,8 +56,8 @@ class Frame:
 class LoopMemory(Protocol):
     """What one loop remembers of the positions before the ones at hand."""
 
-    def past(self, body: int) -> Past:
-        """The keys and values that the loop's `body`-th application of the block has seen."""
+    def past(self, body: int) -> Pasts:
+        """The keys and values that the loop's `body`-th application of the core has seen, layer by layer."""
         ...
 
     def energy(self, added: Tensor) -> Tensor:
@@ -73,7 +73,13 @@ class Memory(Protocol):
         """Of the new tokens in their sequences [B, L]"""
         ...
 
+    def prelude(self) -> Pasts: ...
+
     def loop(self, t: int) -> LoopMemory: ...
+
+    def coda(self, t: int | None = None) -> Pasts:
+        """What the coda has seen of the states in which positions ended or, with a t, of those after t loops."""
+        ...
 
     def rows(self, keep: Tensor) -> Memory:
         """The memory of some rows of the batch."""
@@ -88,6 +94,9 @@ class Unit(nn.Module):
     """A part of a recurrence. Units that look at `t` say so: their sequences must move in step."""
 
     step_dependent: ClassVar[bool] = False
+
+    def start_values(self) -> None:
+        """Set parameters that do not begin as drawn; called after all have been drawn."""
 
 
 class Coordinates(Unit, ABC):
@@ -116,6 +125,7 @@ def anchor_of(anchor: Tensor | None) -> Tensor:
     """The anchor, or the error that says this family has none."""
     if anchor is None:
         raise UserError(
-            "this family has no anchor, so deviations from it do not exist (unshared layers); choose a looped family"
+            "this family has no anchor, so deviations from it do not exist (unshared layers, weighted states); "
+            "choose another family"
         )
     return anchor

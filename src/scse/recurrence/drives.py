@@ -113,7 +113,7 @@ class StepFilm(Drive):
         return x
 
 
-def sinusoid(t: int, width: int) -> Tensor:
+def sinusoid(t: float, width: int) -> Tensor:
     """γ_t = [sin(t ω_i), cos(t ω_i)] with ω_i = 10000^(−i / ⌈width/2⌉), in float64."""
     half = (width + 1) // 2
     angles = t * torch.exp(-math.log(10_000.0) / half * torch.arange(half, dtype=torch.float64))

@@ -1,4 +1,4 @@
-"""The table of families: name, equation, composition. This is the only place that knows families by name.
+"""The table of families: name, equation, composition. Only this and `rivals.py` know families by name.
 
 A composer is a function from a shape to a recurrence. Its docstring is the family's equation, its keyword arguments
 are the family's options with their defaults. A row of the table names a composer, with other defaults where the
@@ -26,6 +26,7 @@ from scse.recurrence.drives import (
 from scse.recurrence.modifiers import ChannelGate, FixedScale, Leak, NoMask, PeriodicReset, ScalarGate, make_mask
 from scse.recurrence.recurrence import Recurrence
 from scse.recurrence.registry import Family, FamilyTable
+from scse.recurrence.rivals import RIVALS
 from scse.recurrence.updates import SharedCore, Subtractive, UnsharedCore
 
 # The paper's values: SCSE's s, the tuned rows' s, the initial α and κ, ε. Which families share them: docs/readings.md
@@ -250,4 +251,5 @@ FAMILIES = FamilyTable(
     Family("forcing-subtraction", "Additive + forcing subtraction", forcing_subtraction),
     Family("leak", "Leak diagnostic", leak),
     Family("unshared-N", "Unshared Transformer-N", unshared, numbered="layers"),
+    *RIVALS,
 )

@@ -1,4 +1,4 @@
-"""How much of an update is taken (gain, mask), how much state is kept (leak), and what follows (reset)."""
+"""How much of an update is taken (gain, mask), what it is added to (keep), and what follows (reset, halting)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from scse.config import Shape
 from scse.errors import UserError
-from scse.nn import rms_normalise
+from scse.nn import RMSNorm, rms_normalise
 from scse.recurrence.base import Coordinates, Frame, LoopMemory, Unit
 
 
@@ -88,9 +88,9 @@ def make_mask(on: bool, threshold: float) -> NoMask:
 
 
 class Keep(Unit):
-    """The state as it is."""
+    """The update is added to z, the state as it is."""
 
-    def forward(self, z: Tensor) -> Tensor:
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
         return z
 
 
@@ -103,12 +103,21 @@ class Leak(Keep):
             raise UserError(f"leak must be between 0 and 1, got {leak}")
         self.leak = leak
 
-    def forward(self, z: Tensor) -> Tensor:
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
         return (1.0 - self.leak) * z
+
+
+class CarryInput(Keep):
+    """The update is added to x, what the core saw: with u = B(x) the sum is M_L(x), the layers with their residuals."""
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return x
 
 
 class NoReset(Unit):
     """The new state as it is."""
+
+    normalises: ClassVar[bool] = False  # whether every new state has been through a learned norm
 
     def forward(self, t: int, z: Tensor) -> Tensor:
         return z
@@ -128,3 +137,24 @@ class PeriodicReset(NoReset):
 
     def forward(self, t: int, z: Tensor) -> Tensor:
         return rms_normalise(z, self.eps) if (t + 1) % self.period == 0 else z
+
+
+class StepNorm(NoReset):
+    """z ← w ⊙ n(z) after every step, with a learned w: the state has left its layers through a norm."""
+
+    normalises = True
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.norm = RMSNorm(shape.width, shape.norm_eps)
+
+    def forward(self, t: int, z: Tensor) -> Tensor:
+        normed: Tensor = self.norm(z)
+        return normed
+
+
+class NoHalting(Unit):
+    """Every position moves to its new state."""
+
+    def forward(self, z: Tensor, new: Tensor) -> Tensor:
+        return new

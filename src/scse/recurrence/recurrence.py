@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor, nn
 
-from scse.recurrence.anchors import Anchor, EmbeddingStart, ProjectedStart
+from scse.nn.block import Pasts
+from scse.recurrence.anchors import Anchor, EmbeddingStart
 from scse.recurrence.base import Coordinates, Frame, LoopMemory, Unit, anchor_of
 from scse.recurrence.drives import Drive
-from scse.recurrence.modifiers import ChannelGate, FixedScale, Keep, NoMask, NoReset, ScalarGate
-from scse.recurrence.updates import Core, Direct
+from scse.recurrence.modifiers import ChannelGate, FixedScale, Keep, NoHalting, NoMask, NoReset, ScalarGate
+from scse.recurrence.reading import ExitGate, Read
+from scse.recurrence.updates import Direct, SharedCore
 
 
 class Recurrence(nn.Module):
-    """z' = reset_t( keep(z) + mask(Δ)·gain(z, u_t) )  with  u_t = B(drive_t(z)), or its subtractive form.
+    """z' = halting( z, reset_t( keep(z, x_t) + mask(Δ)·gain(z, u_t) ) )  with  x_t = drive_t(z)  and  u_t = B(x_t), or
+    its subtractive form.
 
-    Slots left out are the identity: the block sees the bare state, nothing is masked, leaked or reset.
+    Slots left out are the identity: the core sees the bare state, nothing is masked, leaked, reset or halted, and the
+    state is read as it is. `exit` is a gate for exit rules and objectives; the step does not look at it.
     """
 
     def __init__(
         self,
-        core: Core,
+        core: SharedCore,
         coordinates: Coordinates,
         *,
-        start: EmbeddingStart | ProjectedStart,
+        start: EmbeddingStart,
         anchor: Anchor,
         gain: FixedScale | ScalarGate | ChannelGate,
         drive: Drive | None = None,
@@ -30,6 +36,9 @@ class Recurrence(nn.Module):
         mask: NoMask | None = None,
         keep: Keep | None = None,
         reset: NoReset | None = None,
+        halting: NoHalting | None = None,
+        read: Read | None = None,
+        exit: ExitGate | None = None,
     ) -> None:
         super().__init__()
         self.core = core
@@ -42,10 +51,13 @@ class Recurrence(nn.Module):
         self.mask = mask or NoMask()
         self.keep = keep or Keep()
         self.reset = reset or NoReset()
+        self.halting = halting or NoHalting()
+        self.read = read or Read()
+        self.exit = exit
 
-    def begin(self, e: Tensor) -> Frame:
-        """Everything the input e fixes, once."""
-        h = self.start(e)
+    def begin(self, e: Tensor, positions: Tensor | None = None) -> Frame:
+        """Everything the input e fixes, once. Its positions are 0 … L−1 unless others are given [B, L]."""
+        h = self.start(e, positions)
         hidden_anchor = self.anchor(e, h)
         return Frame(
             embedding=e,
@@ -60,15 +72,16 @@ class Recurrence(nn.Module):
 
         With a `memory`, z holds the positions that follow those it has seen, and is remembered in turn.
         """
-        q = self.gain(z, self.update(self.core, self.drive, t, z, frame, memory))
+        x = self.drive(t, z, frame.drive)
+        q = self.gain(z, self.update(self.core, self.drive, t, x, frame, memory))
         if masked:
             q = self.mask(self.coordinates, z, frame, q, memory)
-        following: Tensor = self.reset(t, self.keep(z) + q)
+        following: Tensor = self.halting(z, self.reset(t, self.keep(z, x) + q))
         return following
 
     def remember(self, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
         """Let later positions see, at step t, a state that rests at z and takes no step itself."""
-        self.update.remember(self.core, self.drive, t, z, frame, memory)
+        self.update.remember(self.core, self.drive, t, self.drive(t, z, frame.drive), frame, memory)
         self.mask.remember(self.coordinates, z, frame, memory)
 
     def hidden(self, z: Tensor, frame: Frame) -> Tensor:
@@ -81,8 +94,14 @@ class Recurrence(nn.Module):
         return any(isinstance(unit, Unit) and unit.step_dependent for unit in self.modules())
 
     @property
+    def rests_unchanged(self) -> bool:
+        """Whether a position that rests shows later ones the same keys and values at every loop. What the second layer
+        of a core sees of it depends on its neighbours, which may still be moving."""
+        return not self.step_dependent and len(self.core.layers(0)) == 1
+
+    @property
     def bodies_per_step(self) -> int:
-        """How often one step applies the block."""
+        """How often one step applies the core."""
         return self.update.bodies
 
     @property
@@ -97,8 +116,50 @@ class Recurrence(nn.Module):
         return self.zero_preserving or (self.coordinates.anchor_is_zero and self.mask.zeroes_at_anchor)
 
     def body_applications(self, loops: int) -> int:
-        """N_body(T): block applications of an unroll."""
+        """N_body(T): core applications of an unroll."""
         return self.bodies_per_step * self.core.applications(loops)
+
+
+class Centred(Recurrence):
+    """Δ' = F(h* + Δ) − F(h*): any recurrence F without what its anchor would produce, in deviation coordinates.
+
+    This is T(Δ) − T(0) of the one-step map T: the forcing at the anchor is gone exactly, and everything else F does
+    with the input (recall, decay) stays. F is made of the slots, in hidden coordinates. The two evaluations draw their
+    own dropout, as those of `Subtractive` do.
+    """
+
+    def step(self, t: int, z: Tensor, frame: Frame, masked: bool = True, memory: LoopMemory | None = None) -> Tensor:
+        anchor = anchor_of(frame.hidden_anchor)
+        others = None if memory is None else LaterBodies(memory, self.update.bodies)
+        at_anchor = super().step(t, anchor, frame, masked, others)
+        return super().step(t, anchor + z, frame, masked, memory) - at_anchor
+
+    def remember(self, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
+        anchor = anchor_of(frame.hidden_anchor)
+        super().remember(t, anchor, frame, LaterBodies(memory, self.update.bodies))
+        super().remember(t, anchor + z, frame, memory)
+
+    @property
+    def bodies_per_step(self) -> int:
+        return 2 * self.update.bodies
+
+    @property
+    def zero_preserving(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class LaterBodies:
+    """A loop's memory for applications of the core that come after the first `skipped`."""
+
+    memory: LoopMemory
+    skipped: int
+
+    def past(self, body: int) -> Pasts:
+        return self.memory.past(self.skipped + body)
+
+    def energy(self, added: Tensor) -> Tensor:
+        raise AssertionError("a centred recurrence needs no mask: its anchor is a fixed point without one")
 
 
 def deviation_map(recurrence: Recurrence, t: int, deviation: Tensor, frame: Frame, masked: bool = True) -> Tensor:

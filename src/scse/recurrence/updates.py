@@ -1,79 +1,73 @@
-"""The core (which block a step applies) and the update formed from it."""
+"""The core (which layers a step applies) and the update formed from it."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
-from scse.config import Shape
+from scse.config import MOST_LAYERS, Shape
 from scse.errors import UserError
-from scse.nn import Block
-from scse.nn.attention import Past
+from scse.nn import Block, apply_layers, remember_layers
+from scse.nn.block import Modulation, Pasts
 from scse.recurrence.base import Frame, LoopMemory, Unit, anchor_of
 from scse.recurrence.drives import Drive
 
-MOST_LAYERS = 1000
-
 
 class SharedCore(Unit):
-    """The same block at every step. Trained at sampled depths."""
+    """The same L layers at every step: B(x) = M_L(x) − x. Trained at sampled depths."""
 
     trained_depth: int | None = None
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.block = Block(shape)
+        if shape.core == 1:
+            self.block = Block(shape)  # the name that it has in all weights of one layer
+        else:
+            self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.core))
 
-    def forward(self, t: int, x: Tensor, past: Past | None = None) -> Tensor:
-        self.block.loop = t
-        update: Tensor = self.block(x, past)
-        return update
+    def layers(self, t: int) -> list[Block]:
+        """The layers of step t; none where its update is zero."""
+        return [block for block in self.modules() if isinstance(block, Block)]
 
-    def remember(self, t: int, x: Tensor, past: Past) -> None:
+    def modulations(self, t: int) -> list[Modulation] | None:
+        """What conditions each layer at step t."""
+        return None
+
+    def forward(self, t: int, x: Tensor, past: Pasts | None = None) -> Tensor:
+        layers = self.layers(t)
+        for block in layers:
+            block.loop = t
+        return apply_layers(layers, x, past, self.modulations(t))
+
+    def remember(self, t: int, x: Tensor, past: Pasts) -> None:
         """Leave in the past what later positions need of x at step t."""
-        self.block.remember(x, past)
+        if layers := self.layers(t):
+            remember_layers(layers, x, past, self.modulations(t))
 
     def applications(self, loops: int) -> int:
-        """How many steps of `loops` apply a block."""
+        """How many steps of `loops` apply a core."""
         return loops
 
 
-class UnsharedCore(Unit):
-    """Its own block at each of N steps; the depth saturates at N, where the update is zero. Trained at depth N."""
+class UnsharedCore(SharedCore):
+    """Its own layers at each of N steps; the depth saturates at N, where the update is zero. Trained at depth N."""
 
     step_dependent = True
 
     def __init__(self, shape: Shape, layers: int) -> None:
-        super().__init__()
+        Unit.__init__(self)
         if not 1 <= layers <= MOST_LAYERS:
             raise UserError(f"layers must be at least 1 and at most {MOST_LAYERS}, got {layers}")
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(layers * shape.core))
+        self.each = shape.core
         self.trained_depth = layers
 
-    def forward(self, t: int, x: Tensor, past: Past | None = None) -> Tensor:
-        if t >= len(self.blocks):
-            return torch.zeros_like(x)
-        block = self._at(t)
-        block.loop = t
-        update: Tensor = block(x, past)
-        return update
-
-    def remember(self, t: int, x: Tensor, past: Past) -> None:
-        if t < len(self.blocks):
-            self._at(t).remember(x, past)
-
-    def _at(self, t: int) -> Block:
-        block = self.blocks[t]
-        assert isinstance(block, Block)
-        return block
+    def layers(self, t: int) -> list[Block]:
+        return super().layers(t)[t * self.each : (t + 1) * self.each]
 
     def applications(self, loops: int) -> int:
-        return min(loops, len(self.blocks))
-
-
-Core = SharedCore | UnsharedCore
+        return min(loops, len(self.blocks) // self.each)
 
 
 class Direct(Unit):
@@ -83,20 +77,19 @@ class Direct(Unit):
     cancels_at_anchor: ClassVar[bool] = False
 
     def forward(
-        self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory | None = None
+        self, core: SharedCore, drive: Drive, t: int, x: Tensor, frame: Frame, memory: LoopMemory | None = None
     ) -> Tensor:
-        return self.body(core, drive, t, z, frame, memory, 0)
+        """From x = x_t(z), which the drive has formed."""
+        return self.body(core, t, x, memory, 0)
 
-    def remember(self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
-        """Leave in the memory what later positions need of a state that rests at z."""
-        core.remember(t, drive(t, z, frame.drive), memory.past(0))
+    def remember(self, core: SharedCore, drive: Drive, t: int, x: Tensor, frame: Frame, memory: LoopMemory) -> None:
+        """Leave in the memory what later positions need of a state that rests where the drive gives x."""
+        core.remember(t, x, memory.past(0))
 
     @staticmethod
-    def body(
-        core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory | None, number: int
-    ) -> Tensor:
-        """B(x_t(z)), the step's `number`-th application of the block."""
-        update: Tensor = core(t, drive(t, z, frame.drive), None if memory is None else memory.past(number))
+    def body(core: SharedCore, t: int, x: Tensor, memory: LoopMemory | None, number: int) -> Tensor:
+        """B(x), the step's `number`-th application of the core."""
+        update: Tensor = core(t, x, None if memory is None else memory.past(number))
         return update
 
 
@@ -110,11 +103,11 @@ class Subtractive(Direct):
     cancels_at_anchor = True
 
     def forward(
-        self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory | None = None
+        self, core: SharedCore, drive: Drive, t: int, x: Tensor, frame: Frame, memory: LoopMemory | None = None
     ) -> Tensor:
-        at_anchor = self.body(core, drive, t, anchor_of(frame.anchor), frame, memory, 1)
-        return self.body(core, drive, t, z, frame, memory, 0) - at_anchor
+        at_anchor = self.body(core, t, drive(t, anchor_of(frame.anchor), frame.drive), memory, 1)
+        return self.body(core, t, x, memory, 0) - at_anchor
 
-    def remember(self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
-        super().remember(core, drive, t, z, frame, memory)
+    def remember(self, core: SharedCore, drive: Drive, t: int, x: Tensor, frame: Frame, memory: LoopMemory) -> None:
+        super().remember(core, drive, t, x, frame, memory)
         core.remember(t, drive(t, anchor_of(frame.anchor), frame.drive), memory.past(1))

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scse.catalogue import body_applications
 from scse.config import Shape
 from scse.experiments.statistics import summarise
 from scse.experiments.suite import Arm, Column
-from scse.flops import body_applications, body_flops, head_flops
+from scse.flops import token_flops
 from scse.report.evidence import Evidence
 from scse.report.figures import style
 from scse.report.panels import panelled, plain, plain_log_axis, shared_legend, tidy
@@ -97,10 +98,10 @@ def _costs(evidence: Evidence, arm: Arm, columns: Iterable[Column]) -> Cost:
         values = evidence.shelf.values(arm, column)
         if not records or not all(map(math.isfinite, values.values())):
             continue
-        shape = Shape(**records[-1].identity["model"]["shape"])
+        shape = Shape.from_dict(records[-1].identity["model"]["shape"])
         depths = [r.metrics["mean_depth"] if r.depth is None else r.depth for r in records]
         bodies = body_applications(arm.family, float(np.mean(depths)))
-        points.append((bodies * body_flops(shape) + head_flops(shape), summarise(values).mean))
+        points.append((token_flops(shape, bodies), summarise(values).mean))
     return sorted(points)
 
 

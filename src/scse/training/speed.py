@@ -7,7 +7,7 @@ from functools import cache
 
 import torch
 
-from scse.flops import body_flops, head_flops
+from scse.flops import token_flops
 from scse.measure import elapsed
 from scse.training.config import TrainConfig
 
@@ -37,5 +37,4 @@ def measure_rate(dtype: torch.dtype, device: torch.device, size: int = 2048, rep
 
 def training_flops(config: TrainConfig, applications: int) -> float:
     """Matrix products of one optimiser step: forward and twice that backward, over blocks and head."""
-    shape = config.model.shape
-    return 3.0 * config.tokens_per_step * (applications * body_flops(shape) + head_flops(shape))
+    return 3.0 * config.tokens_per_step * token_flops(config.model.shape, applications)

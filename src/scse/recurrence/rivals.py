@@ -1,0 +1,179 @@
+"""Recurrences of other projects, in the slots of ours: equation, composition, row. docs/rivals.md says what differs.
+
+Notation: R(x) = x + B(x) the core with its residuals, n parameter-free and n_w learned RMS normalisation, ε truncated
+normal noise. All of them run with one layer and without prelude and coda, as the paper's families do; the options of
+the shape give them more.
+"""
+
+from __future__ import annotations
+
+from scse.config import Shape
+from scse.recurrence.anchors import Anchor, EmbeddingAnchor, EmbeddingStart, ProjectedStart, make_anchor
+from scse.recurrence.conditioning import TimedCore
+from scse.recurrence.coordinates import Deviation, Hidden
+from scse.recurrence.drives import Drive
+from scse.recurrence.halting import Halting, TimedState, Weighted
+from scse.recurrence.injections import Concatenation, DecayedInjection, OrthogonalInjection
+from scse.recurrence.modifiers import CarryInput, FixedScale, NoReset, StepNorm
+from scse.recurrence.reading import ExitGate, Read, ReadMatrix, ReadNorm
+from scse.recurrence.recurrence import Centred, Recurrence
+from scse.recurrence.registry import Family
+from scse.recurrence.starts import make_start
+from scse.recurrence.updates import SharedCore
+
+NOISE = 1.0
+
+
+def _through_core(shape: Shape, drive: Drive, reset: NoReset, read: Read, start: EmbeddingStart) -> Recurrence:
+    """h' = reset(R(drive(h))), measured from e"""
+    return Recurrence(
+        SharedCore(shape),
+        Hidden(),
+        start=start,
+        anchor=EmbeddingAnchor(shape),
+        drive=drive,
+        gain=FixedScale(1.0),
+        keep=CarryInput(),
+        reset=reset,
+        read=read,
+    )
+
+
+def _centred(shape: Shape, drive: Drive, reset: NoReset, read: Read, anchor: str, normalise: bool) -> Recurrence:
+    """Δ' = F(h* + Δ) − F(h*) for F(h) = reset(R(drive(h))); start and anchor are those of SCSE.
+
+    A start at e or at random would leave the choice of the anchor to chance: at h_0 = h* nothing ever moves.
+    """
+    return Centred(
+        SharedCore(shape),
+        Deviation(),
+        start=ProjectedStart(shape, normalise),
+        anchor=make_anchor(anchor, shape, normalise),
+        drive=drive,
+        gain=FixedScale(1.0),
+        keep=CarryInput(),
+        reset=reset,
+        read=read,
+    )
+
+
+def _norm_after(shape: Shape, wanted: bool) -> NoReset:
+    return StepNorm(shape) if wanted else NoReset()
+
+
+def _read_for_coda(shape: Shape) -> Read:
+    return ReadNorm(shape) if shape.coda else Read()
+
+
+def huginn(
+    shape: Shape,
+    *,
+    start: str = "noise",
+    noise: float = NOISE,
+    noise_seed: int = 0,
+    normalise_input: bool = True,
+    step_norm: bool = True,
+) -> Recurrence:
+    """h' = n_w(R(A[h; n(e)])), h_0 = σε"""
+    drive = Concatenation(shape, normalise_input)
+    begin = make_start(start, shape, noise, noise_seed)
+    return _through_core(shape, drive, _norm_after(shape, step_norm), _read_for_coda(shape), begin)
+
+
+def parcae(
+    shape: Shape, *, start: str = "noise", noise: float = NOISE, noise_seed: int = 0, normalise_input: bool = True
+) -> Recurrence:
+    """h' = R(λ ⊙ h + δ ⊙ (W n(e))), λ = exp(−δ ⊙ e^A), h_0 = σε, read as C h"""
+    drive = DecayedInjection(shape, normalise_input)
+    return _through_core(shape, drive, NoReset(), ReadMatrix(shape), make_start(start, shape, noise, noise_seed))
+
+
+def orthogonal_injection(
+    shape: Shape, *, start: str = "noise", noise: float = NOISE, noise_seed: int = 0, normalise_input: bool = True
+) -> Recurrence:
+    """h' = R(r − (⟨r, u⟩/(‖u‖² + ε))u + u), r = λ ⊙ h, u = δ ⊙ (W n(e)), h_0 = σε, read as C h"""
+    drive = OrthogonalInjection(shape, normalise_input)
+    return _through_core(shape, drive, NoReset(), ReadMatrix(shape), make_start(start, shape, noise, noise_seed))
+
+
+def ouro(shape: Shape, *, exit_gate: bool = False) -> Recurrence:
+    """h' = n_w(R(h)), h_0 = e"""
+    return Recurrence(
+        SharedCore(shape),
+        Hidden(),
+        start=EmbeddingStart(),
+        anchor=EmbeddingAnchor(shape),
+        gain=FixedScale(1.0),
+        reset=StepNorm(shape),
+        exit=ExitGate(shape) if exit_gate else None,
+    )
+
+
+def loopformer(shape: Shape, *, time_steps: int = 8) -> Recurrence:
+    """h' = h + B(h; τ_t, δ), τ_t = tδ, δ = 1/N, h_0 = e"""
+    return Recurrence(
+        TimedCore(shape, time_steps),
+        Hidden(),
+        start=EmbeddingStart(),
+        anchor=EmbeddingAnchor(shape),
+        gain=FixedScale(1.0),
+    )
+
+
+def universal(
+    shape: Shape, *, step_signal: float = 0.015, halting_bias: float = -2.0, halting_epsilon: float = 0.01
+) -> Recurrence:
+    """h' = R(h + τγ_t), read as Σ_j p_j h_j with halting probabilities p_j = σ(w·h_j + b) that add up to 1"""
+    return Recurrence(
+        SharedCore(shape),
+        Weighted(),
+        start=EmbeddingStart(),
+        anchor=Anchor(shape),
+        drive=TimedState(step_signal),
+        gain=FixedScale(1.0),
+        keep=CarryInput(),
+        halting=Halting(shape, halting_bias, halting_epsilon),
+    )
+
+
+def centred_huginn(
+    shape: Shape,
+    *,
+    anchor: str = "learned",
+    normalise_input: bool = True,
+    step_norm: bool = True,
+    normalise_projections: bool = True,
+) -> Recurrence:
+    """Δ' = F(h* + Δ) − F(h*), F(h) = n_w(R(A[h; n(e)]))"""
+    drive = Concatenation(shape, normalise_input)
+    reset = _norm_after(shape, step_norm)
+    return _centred(shape, drive, reset, _read_for_coda(shape), anchor, normalise_projections)
+
+
+def centred_parcae(
+    shape: Shape, *, anchor: str = "learned", normalise_input: bool = True, normalise_projections: bool = True
+) -> Recurrence:
+    """Δ' = F(h* + Δ) − F(h*), F(h) = R(λ ⊙ h + δ ⊙ (W n(e))), read as C h"""
+    drive = DecayedInjection(shape, normalise_input)
+    return _centred(shape, drive, NoReset(), ReadMatrix(shape), anchor, normalise_projections)
+
+
+def centred_orthogonal_injection(
+    shape: Shape, *, anchor: str = "learned", normalise_input: bool = True, normalise_projections: bool = True
+) -> Recurrence:
+    """Δ' = F(h* + Δ) − F(h*), F(h) = R(r − (⟨r, u⟩/(‖u‖² + ε))u + u), r = λ ⊙ h, read as C h"""
+    drive = OrthogonalInjection(shape, normalise_input)
+    return _centred(shape, drive, NoReset(), ReadMatrix(shape), anchor, normalise_projections)
+
+
+RIVALS = (
+    Family("huginn", "Huginn (recurrent depth)", huginn),
+    Family("parcae", "Parcae", parcae),
+    Family("orthogonal-injection", "Orthogonal injection", orthogonal_injection),
+    Family("ouro", "Ouro (LoopLM)", ouro),
+    Family("loopformer", "LoopFormer", loopformer),
+    Family("universal", "Universal Transformer with ACT", universal),
+    Family("centred-huginn", "Huginn, source-centred", centred_huginn),
+    Family("centred-parcae", "Parcae, source-centred", centred_parcae),
+    Family("centred-orthogonal-injection", "Orthogonal injection, source-centred", centred_orthogonal_injection),
+)
