@@ -9,13 +9,14 @@ import importlib
 from typing import Any
 
 _HOMES = {
-    "FAMILIES": "scse.recurrence",
+    "FAMILIES": "scse.families",
     "LoopedLM": "scse.model",
     "ModelConfig": "scse.config",
     "SCALES": "scse.config",
     "Shape": "scse.config",
     "UserError": "scse.errors",
     "deviation_map": "scse.recurrence",
+    "family": "scse.recurrence",
     "load_model": "scse.persistence",
     "model_config": "scse.model",
     "save_model": "scse.persistence",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scse.config import ModelConfig
+from scse.families import FAMILIES
 from scse.flops import around_flops, body_flops, head_flops
 from scse.model import LoopedLM, trainable_parameters
 from scse.nn.skeleton import without_storage
-from scse.recurrence import FAMILIES
 
 
 @dataclass(frozen=True)

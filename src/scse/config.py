@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
+from scse.catalogue import OptionValue
 from scse.errors import UserError, checked_choice, unknown_name
 
 GPT2_VOCABULARY = 50_257
-
-OptionValue = bool | int | float | str
-
 
 POSITIONS = ("learned", "rope")
 

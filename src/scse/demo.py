@@ -17,8 +17,8 @@ from scse.experiments.suite import Arm, Claim, Column, Preset, Suite, values_of
 from scse.experiments.suites.main_text import FIRST_BIAS, LATE_BIAS, LATE_ENERGY
 from scse.experiments.suites.tables import headers, loops
 from scse.experiments.work import Job, Outcome
+from scse.families import FAMILIES
 from scse.generation import Depth, Generation, continue_text
-from scse.recurrence import FAMILIES
 from scse.report.write import write_report
 
 NAMES = ("looped", "tuned-adapter", "scse")

@@ -17,11 +17,12 @@ from torch.utils.checkpoint import checkpoint
 
 from scse.config import ModelConfig, Shape, scale
 from scse.errors import UserError
+from scse.families import FAMILIES
 from scse.nn import Block, RMSNorm, apply_layers
 from scse.nn.block import Pasts
 from scse.nn.dropout import Dropout
 from scse.nn.loss import head_nll, token_nll
-from scse.recurrence import FAMILIES, Frame, Memory, Recurrence
+from scse.recurrence import Frame, Memory, Recurrence, build
 from scse.recurrence.base import Unit
 from scse.trajectory import PARTS, Trajectory, record
 
@@ -102,7 +103,7 @@ class LoopedLM(nn.Module):
         self.positions = nn.Embedding(shape.context, shape.width) if shape.positions == "learned" else None
         self.dropout = Dropout(shape.dropout)
         self.prelude = nn.ModuleList(Block(shape) for _ in range(shape.prelude))
-        self.recurrence = FAMILIES.build(config)
+        self.recurrence = build(config)
         self.coda = nn.ModuleList(Block(shape) for _ in range(shape.coda))
         normed = self.recurrence.reset.normalises and not shape.coda
         self.final_norm = None if normed else RMSNorm(shape.width, shape.norm_eps)

@@ -10,16 +10,24 @@ import contextlib
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from scse.errors import UserError, unknown_name
 
-T = TypeVar("T")
+
+class Named(Protocol):
+    """What a table holds: things that carry their name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+T = TypeVar("T", bound=Named)
 ENTRY_POINTS = "scse.guests"
 
 
@@ -39,13 +47,14 @@ _present: dict[str, Guest] = {}
 class Registry(Generic[T]):
     """Things of one kind by name, in order. `kind` is the word for one of them in messages."""
 
-    def __init__(self, kind: str, items: Mapping[str, T], hint: str = "") -> None:
+    def __init__(self, kind: str, items: Iterable[T], hint: str = "") -> None:
         self.kind, self.hint = kind, hint
-        self._items = dict(items)
+        self._items = {item.name: item for item in items}
         self._origins: dict[str, Guest] = {}
 
-    def register(self, name: str, item: T) -> T:
+    def register(self, item: T) -> T:
         """Add something from outside the package; a name that is taken is an error, never a replacement."""
+        name = item.name
         if name in self._items:
             raise UserError(f"there is already a {self.kind} '{name}'; register yours under another name")
         self._items[name] = item

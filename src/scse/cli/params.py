@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: Arguments) -> None:
     from scse.config import SCALES
-    from scse.recurrence import FAMILIES
+    from scse.families import FAMILIES
 
     families = [args.family] if args.family else [family.name for family in FAMILIES]
     scales = [args.scale] if args.scale else list(SCALES)

@@ -305,8 +305,9 @@ class SlotView:
     def put(self, k: Tensor, v: Tensor) -> None:
         view = self.view
         if self.slot in self.written:
+            family = view.cache.model.config.family
             raise UserError(
-                f"family '{view.cache.model.config.family}' writes one past twice in a step, so a cache would confuse its blocks; "
+                f"family '{family}' writes one past twice in a step, so a cache would confuse its blocks; "
                 "give each its own memory.past(n), and their number as the update's `bodies`, as Subtractive does, "
                 "or use no cache (use_cache=False in transformers)"
             )

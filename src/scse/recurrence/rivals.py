@@ -1,4 +1,6 @@
-"""Recurrences of other projects, in the slots of ours: equation, composition, row. docs/rivals.md says what differs.
+"""How the families of other projects are put together from our slots. docs/rivals.md says what differs from theirs.
+
+What each option is by default, and each family's equation, stands in `scse.families`.
 
 Notation: R(x) = x + B(x) the core with its residuals, n parameter-free and n_w learned RMS normalisation, ε truncated
 normal noise. All of them run with one layer and without prelude and coda, as the paper's families do; the options of
@@ -17,11 +19,8 @@ from scse.recurrence.injections import Concatenation, DecayedInjection, Orthogon
 from scse.recurrence.modifiers import CarryInput, FixedScale, NoReset, StepNorm
 from scse.recurrence.reading import ExitGate, Read, ReadMatrix, ReadNorm
 from scse.recurrence.recurrence import Centred, Recurrence
-from scse.recurrence.registry import Family
 from scse.recurrence.starts import make_start
 from scse.recurrence.updates import SharedCore
-
-NOISE = 1.0
 
 
 def _through_core(shape: Shape, drive: Drive, reset: NoReset, read: Read, start: EmbeddingStart) -> Recurrence:
@@ -68,36 +67,30 @@ def _read_for_coda(shape: Shape) -> Read:
 def huginn(
     shape: Shape,
     *,
-    start: str = "noise",
-    noise: float = NOISE,
-    noise_seed: int = 0,
-    normalise_input: bool = True,
-    step_norm: bool = True,
+    start: str,
+    noise: float,
+    noise_seed: int,
+    normalise_input: bool,
+    step_norm: bool,
 ) -> Recurrence:
-    """h' = n_w(R(A[h; n(e)])), h_0 = σε"""
     drive = Concatenation(shape, normalise_input)
     begin = make_start(start, shape, noise, noise_seed)
     return _through_core(shape, drive, _norm_after(shape, step_norm), _read_for_coda(shape), begin)
 
 
-def parcae(
-    shape: Shape, *, start: str = "noise", noise: float = NOISE, noise_seed: int = 0, normalise_input: bool = True
-) -> Recurrence:
-    """h' = R(λ ⊙ h + δ ⊙ (W n(e))), λ = exp(−δ ⊙ e^A), h_0 = σε, read as C h"""
+def parcae(shape: Shape, *, start: str, noise: float, noise_seed: int, normalise_input: bool) -> Recurrence:
     drive = DecayedInjection(shape, normalise_input)
     return _through_core(shape, drive, NoReset(), ReadMatrix(shape), make_start(start, shape, noise, noise_seed))
 
 
 def orthogonal_injection(
-    shape: Shape, *, start: str = "noise", noise: float = NOISE, noise_seed: int = 0, normalise_input: bool = True
+    shape: Shape, *, start: str, noise: float, noise_seed: int, normalise_input: bool
 ) -> Recurrence:
-    """h' = R(r − (⟨r, u⟩/(‖u‖² + ε))u + u), r = λ ⊙ h, u = δ ⊙ (W n(e)), h_0 = σε, read as C h"""
     drive = OrthogonalInjection(shape, normalise_input)
     return _through_core(shape, drive, NoReset(), ReadMatrix(shape), make_start(start, shape, noise, noise_seed))
 
 
-def ouro(shape: Shape, *, exit_gate: bool = False) -> Recurrence:
-    """h' = n_w(R(h)), h_0 = e"""
+def ouro(shape: Shape, *, exit_gate: bool) -> Recurrence:
     return Recurrence(
         SharedCore(shape),
         Hidden(),
@@ -109,8 +102,7 @@ def ouro(shape: Shape, *, exit_gate: bool = False) -> Recurrence:
     )
 
 
-def loopformer(shape: Shape, *, time_steps: int = 8) -> Recurrence:
-    """h' = h + B(h; τ_t, δ), τ_t = tδ, δ = 1/N, h_0 = e"""
+def loopformer(shape: Shape, *, time_steps: int) -> Recurrence:
     return Recurrence(
         TimedCore(shape, time_steps),
         Hidden(),
@@ -120,10 +112,7 @@ def loopformer(shape: Shape, *, time_steps: int = 8) -> Recurrence:
     )
 
 
-def universal(
-    shape: Shape, *, step_signal: float = 0.015, halting_bias: float = -2.0, halting_epsilon: float = 0.01
-) -> Recurrence:
-    """h' = R(h + τγ_t), read as Σ_j p_j h_j with halting probabilities p_j = σ(w·h_j + b) that add up to 1"""
+def universal(shape: Shape, *, step_signal: float, halting_bias: float, halting_epsilon: float) -> Recurrence:
     return Recurrence(
         SharedCore(shape),
         Weighted(),
@@ -139,41 +128,23 @@ def universal(
 def centred_huginn(
     shape: Shape,
     *,
-    anchor: str = "learned",
-    normalise_input: bool = True,
-    step_norm: bool = True,
-    normalise_projections: bool = True,
+    anchor: str,
+    normalise_input: bool,
+    step_norm: bool,
+    normalise_projections: bool,
 ) -> Recurrence:
-    """Δ' = F(h* + Δ) − F(h*), F(h) = n_w(R(A[h; n(e)]))"""
     drive = Concatenation(shape, normalise_input)
     reset = _norm_after(shape, step_norm)
     return _centred(shape, drive, reset, _read_for_coda(shape), anchor, normalise_projections)
 
 
-def centred_parcae(
-    shape: Shape, *, anchor: str = "learned", normalise_input: bool = True, normalise_projections: bool = True
-) -> Recurrence:
-    """Δ' = F(h* + Δ) − F(h*), F(h) = R(λ ⊙ h + δ ⊙ (W n(e))), read as C h"""
+def centred_parcae(shape: Shape, *, anchor: str, normalise_input: bool, normalise_projections: bool) -> Recurrence:
     drive = DecayedInjection(shape, normalise_input)
     return _centred(shape, drive, NoReset(), ReadMatrix(shape), anchor, normalise_projections)
 
 
 def centred_orthogonal_injection(
-    shape: Shape, *, anchor: str = "learned", normalise_input: bool = True, normalise_projections: bool = True
+    shape: Shape, *, anchor: str, normalise_input: bool, normalise_projections: bool
 ) -> Recurrence:
-    """Δ' = F(h* + Δ) − F(h*), F(h) = R(r − (⟨r, u⟩/(‖u‖² + ε))u + u), r = λ ⊙ h, read as C h"""
     drive = OrthogonalInjection(shape, normalise_input)
     return _centred(shape, drive, NoReset(), ReadMatrix(shape), anchor, normalise_projections)
-
-
-RIVALS = (
-    Family("huginn", "Huginn (recurrent depth)", huginn),
-    Family("parcae", "Parcae", parcae),
-    Family("orthogonal-injection", "Orthogonal injection", orthogonal_injection),
-    Family("ouro", "Ouro (LoopLM)", ouro),
-    Family("loopformer", "LoopFormer", loopformer),
-    Family("universal", "Universal Transformer with ACT", universal),
-    Family("centred-huginn", "Huginn, source-centred", centred_huginn),
-    Family("centred-parcae", "Parcae, source-centred", centred_parcae),
-    Family("centred-orthogonal-injection", "Orthogonal injection, source-centred", centred_orthogonal_injection),
-)

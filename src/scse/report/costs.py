@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scse.catalogue import body_applications
 from scse.config import Shape
 from scse.experiments.statistics import summarise
 from scse.experiments.suite import Arm, Column
+from scse.families import FAMILIES
 from scse.flops import token_flops
 from scse.report.evidence import Evidence
 from scse.report.figures import style
@@ -100,7 +100,7 @@ def _costs(evidence: Evidence, arm: Arm, columns: Iterable[Column]) -> Cost:
             continue
         shape = Shape.from_dict(records[-1].identity["model"]["shape"])
         depths = [r.metrics["mean_depth"] if r.depth is None else r.depth for r in records]
-        bodies = body_applications(arm.family, float(np.mean(depths)))
+        bodies = FAMILIES.find(arm.family).body_applications(float(np.mean(depths)))
         points.append((token_flops(shape, bodies), summarise(values).mean))
     return sorted(points)
 

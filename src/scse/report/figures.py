@@ -9,37 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scse.families import FAMILIES
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# family -> (colour, marker); variants of a family share its colour and differ in the marker
-STYLES: dict[str, tuple[str, str]] = {
-    "scse": ("#009E73", "o"),
-    "scse-embedding": ("#009E73", "v"),
-    "scse-initial": ("#009E73", "x"),
-    "scse-random": ("#009E73", "d"),
-    "looped": ("#D55E00", "s"),
-    "looped-s035": ("#D55E00", "v"),
-    "adapter": ("#0072B2", "v"),
-    "tuned-adapter": ("#0072B2", "^"),
-    "step-adapter": ("#56B4E9", "D"),
-    "film-adapter": ("#56B4E9", "P"),
-    "scalar-gate": ("#E69F00", "s"),
-    "channel-gate": ("#E69F00", "D"),
-    "norm-reset": ("#CC79A7", "s"),
-    "sc-cond": ("#F0E442", "o"),
-    "sc-cond-unmasked": ("#F0E442", "v"),
-    "sc-cond-subtractive": ("#999933", "o"),
-    "forcing-subtraction": ("#CC79A7", "o"),
-    "leak": ("#999999", "o"),
-}
-UNSHARED_STYLE = ("#000000", "_")
-
 
 def style(family: str) -> tuple[str, str]:
-    """Colour and marker of a family."""
-    return STYLES.get(family, UNSHARED_STYLE)
+    """Colour and marker of a family, the same in every figure."""
+    row = FAMILIES.find(family)
+    return row.colour, row.marker
 
 
 @dataclass(frozen=True)

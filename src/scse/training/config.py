@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from typing import Any, Self
 
+from scse.catalogue import typed_like
 from scse.config import GPT2_VOCABULARY, ModelConfig, Shape, scale
 from scse.data import DataConfig, settled_corpus
 from scse.data.tokenizer import trained_size
 from scse.errors import UserError, unknown_name
+from scse.families import FAMILIES
 from scse.nn.skeleton import without_storage
-from scse.recurrence import FAMILIES
-from scse.recurrence.registry import typed_like
+from scse.recurrence import build
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 
@@ -140,7 +141,7 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
         raise UserError("the number of steps is missing; give --steps N or a --protocol")
     model = ModelConfig(row.name, replace(shape, **chosen["shape"]), row.resolve(chosen["family"]))
     with without_storage():
-        FAMILIES.build(model)  # the units check their options: before any text is read
+        build(model)  # the units check their options: before any text is read
     return TrainConfig(model=model, **training, **chosen["train"])
 
 

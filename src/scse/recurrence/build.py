@@ -1,0 +1,56 @@
+"""From a configuration to its recurrence, and from a function of one's own to a row of the catalogue."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from scse.catalogue import Family
+from scse.config import ModelConfig, Shape
+from scse.errors import UserError
+from scse.families import FAMILIES
+from scse.nn.skeleton import without_storage
+from scse.recurrence.recurrence import Recurrence
+
+Composer = Callable[..., Recurrence]
+_SMALL = Shape(width=8, heads=2, ff_width=8, context=4, vocabulary=8)
+
+
+def build(config: ModelConfig) -> Recurrence:
+    """The recurrence of a configuration."""
+    family = FAMILIES.find(config.family)
+    missing = sorted(family.options.keys() - config.options.keys())
+    if missing:
+        raise UserError(f"the configuration of family '{config.family}' lacks its option '{missing[0]}'")
+    return composer_of(family)(config.shape, **family.resolve(config.options))
+
+
+def composer_of(family: Family) -> Composer:
+    """The function that puts a family together."""
+    if callable(family.composer):
+        return family.composer
+    module, _, name = family.composer.partition(":")
+    composer: Composer = getattr(importlib.import_module(module), name)
+    return composer
+
+
+def family(name: str, composer: Composer, label: str = "", **facts: Any) -> Family:
+    """A row for a function of one's own: its docstring's first line is the equation, its keyword arguments with their
+    defaults are the options. What a step costs and what it claims at its anchor is read off the recurrence."""
+    parameters = inspect.signature(composer).parameters.values()
+    options = {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    for option, default in options.items():
+        if default is inspect.Parameter.empty:
+            raise UserError(f"option '{option}' of family '{name}' has no default; give its argument one")
+    equation = inspect.cleandoc(composer.__doc__ or "").partition("\n")[0]
+    with without_storage():
+        found = stated(composer(_SMALL, **options))
+    return Family(name, label or name, equation, composer, options, **(found | facts))
+
+
+def stated(recurrence: Recurrence) -> dict[str, Any]:
+    """What a row of the catalogue must say of a recurrence."""
+    fixed_point = "raw" if recurrence.zero_preserving else "masked" if recurrence.anchor_preserving else ""
+    return {"bodies": recurrence.bodies_per_step, "uses_t": recurrence.step_dependent, "fixed_point": fixed_point}
