@@ -7,8 +7,8 @@ import argparse
 
 import torch
 
-from scse import FAMILIES, LoopedLM, deviation_map, model_config
-from scse.recurrence import Family, Recurrence
+from scse import FAMILIES, LoopedLM, deviation_map, family, model_config
+from scse.recurrence import Recurrence
 from scse.recurrence.anchors import LearnedAnchor, ProjectedStart
 from scse.recurrence.coordinates import Deviation
 from scse.recurrence.modifiers import FixedScale
@@ -47,7 +47,7 @@ def cooling(shape, *, step_scale: float = 0.5, tau: float = 8.0):
     )
 
 
-FAMILIES.register(Family("scse-cooling", "SCSE with a cooling step", cooling))
+FAMILIES.register(family("scse-cooling", cooling, "SCSE with a cooling step"))
 
 # %% Everything works on it now: counting, saving, training, caching, diagnostics.
 model = LoopedLM(model_config("scse-cooling", "mini")).eval()
@@ -59,7 +59,7 @@ print(
 )
 
 if args.steps:
-    from scse.training import assemble, protocol
+    from scse.config import assemble, protocol
     from scse.training.trainer import train
 
     train(assemble("scse-cooling", {**protocol("mini"), "steps": args.steps}), args.out)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from scse.training import RunOptions, assemble
+from scse.config import RunOptions, assemble
 from scse.training.trainer import train
 
 SCSE = Path(sys.executable).with_name("scse")

@@ -10,8 +10,8 @@ import torch
 
 from scse import FAMILIES, LoopedLM, load_model, model_config, save_model
 from scse.cli import COMMANDS
+from scse.config import PROTOCOLS
 from scse.errors import UserError
-from scse.training import PROTOCOLS
 from tinymodels import some_ids
 
 ROOT = Path(__file__).parent.parent
@@ -23,7 +23,7 @@ def python_blocks(path: Path) -> str:
 
 
 def test_adding_a_family_works_as_described(monkeypatch, tmp_path):
-    monkeypatch.setattr(FAMILIES, "rows", dict(FAMILIES.rows))
+    monkeypatch.setattr(FAMILIES, "_items", dict(FAMILIES._items))
     space: dict = {}
     exec(python_blocks(ROOT / "docs" / "adding-a-family.md"), space)
     assert space["logits"].shape == (2, 16, 4096)

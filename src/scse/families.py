@@ -16,6 +16,8 @@ from typing import Any
 
 from scse.catalogue import Catalogue, Family, OptionValue
 
+Options = Mapping[str, OptionValue]
+
 # The paper's values: SCSE's s, the tuned rows' s, the initial α and κ, ε. Which families share them: docs/readings.md
 STEP_SCALE = 0.5
 TUNED_STEP_SCALE = 0.35
@@ -24,7 +26,7 @@ MASK_THRESHOLD = 1e-8
 
 
 def _row(
-    name: str, composer: str, label: str, equation: str, look: str, options: Mapping[str, OptionValue], **facts: Any
+    name: str, composer: str, label: str, equation: str, look: str, options: Options, **facts: Any
 ) -> Family:
     """A row whose composer is a function of `scse.recurrence`; `look` is its colour and marker."""
     colour, marker = look.split()
@@ -32,12 +34,12 @@ def _row(
     return Family(name, label, equation, place, options, colour=colour, marker=marker, **facts)
 
 
-_ADDITIVE = {"step_scale": STEP_SCALE, "source_gain": SOURCE_GAIN}
-_TUNED = {**_ADDITIVE, "step_scale": TUNED_STEP_SCALE}
-_PROJECTED = {"normalise_projections": True}
-_MASKED = {"mask": True, "mask_threshold": MASK_THRESHOLD}
-_SCSE = {"step_scale": STEP_SCALE, "anchor": "learned", **_MASKED, **_PROJECTED}
-_CONDITIONED = {**_ADDITIVE, **_MASKED, **_PROJECTED}
+_ADDITIVE: Options = {"step_scale": STEP_SCALE, "source_gain": SOURCE_GAIN}
+_TUNED: Options = {**_ADDITIVE, "step_scale": TUNED_STEP_SCALE}
+_PROJECTED: Options = {"normalise_projections": True}
+_MASKED: Options = {"mask": True, "mask_threshold": MASK_THRESHOLD}
+_SCSE: Options = {"step_scale": STEP_SCALE, "anchor": "learned", **_MASKED, **_PROJECTED}
+_CONDITIONED: Options = {**_ADDITIVE, **_MASKED, **_PROJECTED}
 
 _LOOPED = "h' = h + s·B(h + αW_in e)"
 _ADAPTED = "h' = h + s·B(h + αW_in h*)"
@@ -172,9 +174,9 @@ _PAPER = (
     ),
 )
 
-_NOISE = {"start": "noise", "noise": 1.0, "noise_seed": 0}
-_NORMED = {"normalise_input": True}
-_CENTRED = {"anchor": "learned", **_NORMED, **_PROJECTED}
+_NOISE: Options = {"start": "noise", "noise": 1.0, "noise_seed": 0}
+_NORMED: Options = {"normalise_input": True}
+_CENTRED: Options = {"anchor": "learned", **_NORMED, **_PROJECTED}
 _CONCATENATED = "n_w(R(A[h; n(e)]))"
 _DECAYED = "R(λ ⊙ h + δ ⊙ (W n(e)))"
 _ORTHOGONAL = "R(r − (⟨r, u⟩/(‖u‖² + ε))u + u)"

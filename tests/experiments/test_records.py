@@ -8,10 +8,10 @@ import multiprocessing
 
 import pytest
 
+from scse.config import assemble
 from scse.errors import RunFailure, UserError
 from scse.experiments import records
 from scse.experiments.records import Record, append_records, identity, new_record, read_records
-from scse.training import assemble
 
 
 def record(seed=0, depth=8, ppl=10.0, family="scse", **changes):

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from scse.config import assemble, protocol, trained_as
 from scse.errors import UserError
-from scse.experiments import expected
 from scse.experiments.presets import find_preset
 from scse.experiments.records import identity, new_record
 from scse.experiments.suite import Column, Preset, evaluation, fits, values_of
 from scse.experiments.suites import SUITES, find_suite
 from scse.experiments.tasks import TASKS
-from scse.protocols import protocol
-from scse.recurrence import FAMILIES
-from scse.training import TrainConfig, assemble
 
 PAPER, MINI = find_preset("paper"), find_preset("mini", "wikitext-2-v1")
 ARMS = {(suite.name, arm.name): arm for suite in SUITES.values() for arm in suite.arms}
@@ -81,17 +78,7 @@ def test_every_arm_is_a_run_and_is_recognised_as_itself(preset):
         for seed in arm.seeds:
             config = assemble(arm.family, {"precision": "auto", **preset.settings(arm), "seed": seed})
             who = identity(replace(config, precision="float32"), config.steps, dataset="x", split="test", depth=8)
-            assert expected.trained_as(who, arm.family, preset.settings(arm)), (arm.name, seed)
-
-
-def test_the_copies_of_the_defaults_are_the_originals():
-    for family, options in expected.OPTIONS.items():
-        assert options == FAMILIES.find(family).options, family
-    assert {arm.family for arm in ARMS.values()} <= set(expected.OPTIONS)
-    originals = {field.name: field.default for field in fields(TrainConfig)}
-    assert {name: originals[name] for name in expected.TRAINING} == {**expected.TRAINING, "precision": "float32"}
-    known = {*expected.TRAINING, "model", "corpus", "tokenizer", "steps", "seed", "data_seed", *expected.LATER}
-    assert known == set(originals), "a new option of training must be compared too"
+            assert trained_as(who, arm.family, preset.settings(arm)), (arm.name, seed)
 
 
 def test_the_seeds_are_the_papers():

@@ -15,7 +15,7 @@ from scse.generation.cache import KVCache, LastLoopsCache, SharedSlotCache, make
 from scse.generation.decode import Depth, settle
 from scse.generation.window import PaddedWindow
 from scse.nn import Block
-from scse.recurrence import Family, Recurrence
+from scse.recurrence import Recurrence, family
 from scse.recurrence.anchors import LearnedAnchor, ProjectedStart
 from scse.recurrence.coordinates import Deviation
 from scse.recurrence.modifiers import FixedScale
@@ -228,7 +228,7 @@ def test_two_blocks_that_share_a_past_are_refused(monkeypatch):
         units = {"start": ProjectedStart(shape), "anchor": LearnedAnchor(shape), "gain": FixedScale(0.3)}
         return Recurrence(TwoBlocks(shape), Deviation(), update=TwoPasts() if apart else Direct(), **units)
 
-    monkeypatch.setitem(FAMILIES.rows, "two-blocks", Family("two-blocks", "two blocks", two_blocks))
+    monkeypatch.setitem(FAMILIES._items, "two-blocks", family("two-blocks", two_blocks))
     model, ids = tiny("two-blocks"), some_ids()
     expected = model(ids, 3)
     with pytest.raises(UserError, match=r"family 'two-blocks' writes one past twice .* memory\.past\(n\)"):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from runs import config_for, run, write_corpus
 from scse import persistence
-from scse.config import ModelConfig
+from scse.config import ModelConfig, assemble
 from scse.data import DataConfig, load_tokenizer, open_corpus
 from scse.errors import UserError
 from scse.evaluation.runs import open_run
@@ -29,7 +29,6 @@ from scse.files import content_hash, read_sealed, write_sealed
 from scse.persistence import load_model
 from scse.report.page import chapters, origin, page
 from scse.training.checkpoint import CheckpointStore
-from scse.training.config import assemble
 from scse.training.run_folder import FORMAT, read_run_config
 
 RESULTS = Path(__file__).parents[2] / "results" / "mini-wikitext-2" / "records.jsonl"

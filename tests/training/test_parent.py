@@ -11,11 +11,11 @@ from interrupting import Killed, assert_same_run, killed_at
 
 from runs import command, config_for, final_tensors, options, run, write_corpus
 from scse.cli import main
+from scse.config import TrainConfig, assemble, trained_as
+from scse.config.stored import neutral_fields
 from scse.errors import UserError
-from scse.experiments import expected
 from scse.experiments.records import identity, new_record
-from scse.training import TrainConfig, assemble, trainer
-from scse.training.config import LATER
+from scse.training import trainer
 from scse.training.parent import find_start
 from scse.training.run_folder import read_run_config
 from scse.training.trainer import train
@@ -72,8 +72,8 @@ def test_a_child_is_told_apart_and_its_seeds_belong_together(corpus, tmp_path):
     assert child.group != record_of(tmp_path / "other").group, "both of its seeds began from one run"
     settings = {**parent.identity["protocol"], **parent.identity["model"]["shape"], "data": str(corpus)}
     plain = {name: value for name, value in settings.items() if name not in ("corpus", "data_seed", "vocabulary")}
-    assert expected.trained_as(parent.identity, "scse", plain)
-    assert not expected.trained_as(child.identity, "scse", plain)
+    assert trained_as(parent.identity, "scse", plain)
+    assert not trained_as(child.identity, "scse", plain)
 
 
 def test_a_child_goes_on_when_its_parent_has_changed_or_gone(corpus, tmp_path):
@@ -158,11 +158,9 @@ def test_a_configuration_stored_before_a_field_existed(corpus, tmp_path):
     }  # fmt: skip
     assert set(today) == fields_of_the_first_runs, "a neutral field is not stored"
     assert TrainConfig.from_dict(today) == config
-    assert TrainConfig.from_dict({**today, **LATER}) == config, "stated or not, neutral is the same"
+    assert TrainConfig.from_dict({**today, **neutral_fields(TrainConfig)}) == config, (
+        "stated or not, neutral is the same"
+    )
     assert set(config.protocol()) == fields_of_the_first_runs - {"model", "seed"}
     with pytest.raises(UserError, match="lacks 'clip'"):
         TrainConfig.from_dict({name: value for name, value in today.items() if name != "clip"})
-
-
-def test_the_copy_of_the_later_fields_is_the_original():
-    assert expected.LATER == LATER

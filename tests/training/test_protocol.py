@@ -12,11 +12,10 @@ import torch.nn.functional as F
 
 from runs import config_for, final_tensors, options, run
 from scse import LoopedLM
+from scse.config import PROTOCOLS, assemble, data_config, protocol
 from scse.data import open_corpus
 from scse.errors import UserError
-from scse.training import PROTOCOLS, assemble, protocol
 from scse.training.batches import BatchSource
-from scse.training.config import data_config
 from scse.training.optimiser import learning_rate, resolve_precision
 from scse.training.streams import dropout_seed, initialisation_seed, loop_depth
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from scse.cli.common import Arguments, add_data_folders, add_family, add_json, add_scale, print_json, settings
 
 if TYPE_CHECKING:
-    from scse.training import TrainConfig
+    from scse.config import TrainConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
+    from scse.config import RunOptions
     from scse.machine import keep_freed_memory
-    from scse.training import RunOptions
     from scse.training.trainer import train
 
     config, start = chosen_run(args)
@@ -83,9 +83,9 @@ def run(args: Arguments) -> None:
 
 def chosen_run(args: Arguments) -> tuple[TrainConfig, Path | None]:
     """The run that the options describe, and the checkpoint it begins from, if not from random weights."""
+    from scse.config import assemble, protocol
     from scse.errors import UserError
     from scse.files import expand
-    from scse.training import assemble, protocol
     from scse.training.parent import find_start
 
     if not args.out:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from scse.config import TrainConfig
 from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
 from scse.errors import UserError
 from scse.model import LoopedLM
 from scse.persistence import build, load_model
 from scse.training.checkpoint import WEIGHTS, CheckpointStore
-from scse.training.config import TrainConfig
 from scse.training.run_folder import read_run_config
 
 

@@ -10,13 +10,12 @@ from pathlib import Path
 import torch
 
 from scse.accounting import skeleton
-from scse.config import Shape
+from scse.config import Shape, TrainConfig, assemble
 from scse.errors import UserError
 from scse.experiments.members import Member
 from scse.experiments.suite import CEILING, PROFILED_SEQUENCES, Column, diagnosed_batches
 from scse.flops import token_flops
 from scse.recurrence import Recurrence
-from scse.training import TrainConfig, assemble
 from scse.training.optimiser import resolve_precision
 from scse.training.run_folder import read_run_config
 from scse.training.speed import matmul_rate, training_flops

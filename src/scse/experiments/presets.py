@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from scse.config import protocol
 from scse.errors import unknown_name
 from scse.experiments.suite import Preset, Settings
-from scse.protocols import protocol
 
 MINI_WINDOWS = 512
 _MINI = protocol("mini")

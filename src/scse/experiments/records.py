@@ -21,7 +21,7 @@ from scse.files import content_hash
 from scse.provenance import provenance
 
 if TYPE_CHECKING:
-    from scse.training.config import TrainConfig
+    from scse.config import TrainConfig
 
 FORMAT = 1
 FILE = "records.jsonl"

@@ -13,11 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scse.config import SCALES
-from scse.experiments.expected import trained_as
+from scse.config import SCALES, protocol, trained_as
 from scse.experiments.records import Record
 from scse.files import safe_name
-from scse.protocols import protocol
 
 DEFAULT_SEEDS = (0, 1, 2)
 EXPANDED_SEEDS = (0, 1, 2, 3, 4)

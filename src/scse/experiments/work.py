@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from scse.config import RunOptions, assemble
 from scse.errors import RunFailure, UserError
 from scse.evaluation.runs import open_run
 from scse.experiments.members import STANDARD_DEPTHS, Member
@@ -14,7 +15,6 @@ from scse.experiments.suite import Column
 from scse.experiments.tasks import TASKS, Text, keep
 from scse.machine import keep_freed_memory
 from scse.signals import STOPS, stops_raise
-from scse.training import RunOptions, assemble
 from scse.training.run_folder import RunInUse, locked, read_run_config, refuse_changes
 from scse.training.trainer import train
 

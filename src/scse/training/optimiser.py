@@ -8,8 +8,8 @@ import os
 import torch
 from torch import nn
 
+from scse.config import PRECISIONS, TrainConfig
 from scse.errors import checked_choice
-from scse.training.config import PRECISIONS, TrainConfig
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from scse.config import Parent, RunOptions, TrainConfig
 from scse.data import Tokenizer, load_tokenizer
 from scse.data.tokenizer import TOKENIZER_FILE
 from scse.errors import UserError
 from scse.files import content_hash, expand, file_hash
 from scse.training.checkpoint import WEIGHTS, Checkpoint, CheckpointStore, verify
-from scse.training.config import Parent, RunOptions, TrainConfig
 from scse.training.run_folder import read_run_config
 
 # What a new run decides for itself.

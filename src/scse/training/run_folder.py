@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+from scse.config import TrainConfig, differences
 from scse.errors import UserError
 from scse.files import read_sealed, replacing, sweep, write_sealed
 from scse.provenance import provenance
-from scse.training.config import TrainConfig, differences
 
 FORMAT = 2
 

@@ -7,9 +7,9 @@ from functools import cache
 
 import torch
 
+from scse.config import TrainConfig
 from scse.flops import token_flops
 from scse.measure import elapsed
-from scse.training.config import TrainConfig
 
 
 def matmul_rate(dtype: torch.dtype, device: torch.device) -> float:

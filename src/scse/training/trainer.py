@@ -11,13 +11,16 @@ from pathlib import Path
 
 import torch
 
+from scse.config import RunOptions, TrainConfig, data_config
 from scse.data import Corpus, open_corpus
 from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
 from scse.measure import elapsed
 from scse.model import LoopedLM
+from scse.nn.skeleton import without_storage
 from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, build, save_model, verify_model
 from scse.progress import Meter, progress
+from scse.recurrence import build as build_recurrence
 from scse.signals import stops_ask
 from scse.training.batches import BatchSource
 from scse.training.checkpoint import (
@@ -29,7 +32,6 @@ from scse.training.checkpoint import (
     refuse_misfit,
     restore,
 )
-from scse.training.config import RunOptions, TrainConfig, data_config
 from scse.training.distributed import Objective, World, accumulating, distribute, gathered, whole, world
 from scse.training.optimiser import autocast, learning_rate, make_optimiser, resolve_precision
 from scse.training.parent import inherited_tokenizer, starting_checkpoint
@@ -62,6 +64,8 @@ def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = 
     """Train to the end, from the newest good checkpoint of `folder` if there is one."""
     folder = Path(folder)
     options = options or RunOptions()
+    with without_storage():
+        build_recurrence(config.model)  # the units check their options: before any text is read
     with world() as here, locked(folder) if here.leads else contextlib.nullcontext():
         precision = here.from_leader(stored_precision(folder))
         if config.precision != "auto":

@@ -1,28 +1,18 @@
-"""A training run, fully resolved, and how it is put together from a protocol, flags and `--set key=value`."""
+"""A training run, fully resolved. No torch here."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from scse.catalogue import typed_like
-from scse.config import GPT2_VOCABULARY, ModelConfig, Shape, scale
-from scse.data import DataConfig, settled_corpus
-from scse.data.tokenizer import trained_size
+from scse.config.model import ModelConfig
+from scse.config.stored import check_fields, written
+from scse.data import DataConfig
 from scse.errors import UserError, unknown_name
-from scse.families import FAMILIES
-from scse.nn.skeleton import without_storage
-from scse.recurrence import build
 
 PRECISIONS = ("auto", "float32", "bfloat16")
-
-
-# For a field of `TrainConfig` that came after the first stored runs. Its default is neutral: what was done before it
-# existed. A neutral field is left out of what is stored, and one that is missing there is neutral, so that old runs can
-# be continued and old records are still those of the same runs.
-CAME_LATER = {"later": True}
 
 
 @dataclass(frozen=True)
@@ -46,7 +36,8 @@ class TrainConfig:
 
     `batch` counts the sequences of one optimiser step, all processes together; they are worked through in
     `micro_batches` parts. `seed` feeds initialisation, depth and dropout, `data_seed` the order of the data: the
-    paper's 95.6M runs vary the first and keep the second.
+    paper's 95.6M runs vary the first and keep the second. `guests` are the files and packages from outside that the run
+    is made with, with their hashes or versions.
     """
 
     model: ModelConfig
@@ -65,7 +56,28 @@ class TrainConfig:
     seed: int = 0
     data_seed: int = 0
     precision: str = "float32"
-    parent: Parent | None = field(default=None, metadata=CAME_LATER)
+    # Later fields, each with a neutral default (`stored.py`).
+    parent: Parent | None = None
+    guests: Mapping[str, str] = field(default_factory=dict)
+
+    FIRST: ClassVar[tuple[str, ...]] = (
+        "model",
+        "corpus",
+        "tokenizer",
+        "steps",
+        "batch",
+        "micro_batches",
+        "lr",
+        "warmup",
+        "weight_decay",
+        "beta1",
+        "beta2",
+        "clip",
+        "max_loops",
+        "seed",
+        "data_seed",
+        "precision",
+    )
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "micro_batches", "max_loops"):
@@ -94,9 +106,12 @@ class TrainConfig:
         return self.parent.total if self.parent else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field, but for later ones at their neutral value."""
-        stated = {**asdict(self), "model": self.model.to_dict()}
-        return {name: value for name, value in stated.items() if not self._neutral(name)}
+        parts = {
+            "model": self.model.to_dict(),
+            "parent": self.parent and asdict(self.parent),
+            "guests": dict(self.guests),
+        }
+        return {name: parts.get(name, value) for name, value in written(self).items()}
 
     def protocol(self) -> dict[str, Any]:
         """How the model was trained, but for the seed; what follows the seed is written as following it.
@@ -113,27 +128,15 @@ class TrainConfig:
     def _beside_seed(self, seed: int) -> int | str:
         return "seed" if seed == self.seed else seed
 
-    def _neutral(self, name: str) -> bool:
-        return name in LATER and getattr(self, name) == LATER[name]
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        known = {f.name for f in fields(cls)}
-        for name in data:
-            if name not in known:
-                raise unknown_name("training option", name, known)
-        missing = sorted(known - set(data) - set(LATER))
-        if missing:
-            raise UserError(f"the run's configuration lacks '{missing[0]}'")
+        check_fields(cls, data, "training option", "the run's configuration")
         try:
             parent = data.get("parent")
             parts = {"model": ModelConfig.from_dict(data["model"]), "parent": parent and Parent(**parent)}
             return cls(**{**data, **parts})
         except (TypeError, AttributeError):
             raise UserError("the run's configuration holds values of the wrong type; restore config.json") from None
-
-
-LATER = {f.name: f.default for f in fields(TrainConfig) if f.metadata.get("later")}
 
 
 @dataclass(frozen=True)
@@ -166,43 +169,8 @@ class RunOptions:
 
 
 def data_config(config: TrainConfig, options: RunOptions) -> DataConfig:
+    """The text of a run, and where it lies on this machine."""
     return DataConfig(config.corpus, config.tokenizer, options.data_dir, options.cache_dir)
-
-
-def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
-    """A run from flat settings: options of training, of the shape and of the family by their plain names.
-
-    `scale`, `data` and `tokenizer` name a shape, a corpus and a tokenizer; all else overrides one field.
-    """
-    given = dict(settings)
-    shape = scale(str(given.pop("scale", "mini")))
-    default_tokenizer = "gpt2" if shape.vocabulary == GPT2_VOCABULARY else f"bpe-{shape.vocabulary}"
-    tokenizer = str(given.pop("tokenizer", default_tokenizer))
-    shape = replace(shape, vocabulary=trained_size(tokenizer) or GPT2_VOCABULARY)
-    row = FAMILIES.find(family)
-    training: dict[str, Any] = {"corpus": settled_corpus(str(given.pop("data", "stdlib"))), "tokenizer": tokenizer}
-    shape_fields = {f.name: getattr(shape, f.name) for f in fields(Shape) if f.name != "vocabulary"}
-    defaults = {f.name: f.default for f in fields(TrainConfig) if f.default not in (MISSING, None)}
-    train_fields = defaults | {"steps": 0}
-    given.setdefault("data_seed", given.get("seed", 0))
-
-    chosen: dict[str, dict[str, Any]] = {"train": {}, "shape": {}, "family": {}}
-    for name, value in given.items():
-        if name in train_fields:
-            chosen["train"][name] = typed_like(name, train_fields[name], value)
-        elif name in shape_fields:
-            chosen["shape"][name] = typed_like(name, shape_fields[name], value)
-        elif name in row.options:
-            chosen["family"][name] = value
-        else:
-            known = [*train_fields, *shape_fields, *row.options]
-            raise unknown_name(f"option for a run of '{row.name}'", name, known)
-    if "steps" not in chosen["train"]:
-        raise UserError("the number of steps is missing; give --steps N or a --protocol")
-    model = ModelConfig(row.name, replace(shape, **chosen["shape"]), row.resolve(chosen["family"]))
-    with without_storage():
-        build(model)  # the units check their options: before any text is read
-    return TrainConfig(model=model, **training, **chosen["train"])
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:

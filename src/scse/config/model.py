@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from scse.catalogue import OptionValue
+from scse.config.stored import check_fields, written
 from scse.errors import UserError, checked_choice, unknown_name
 
 GPT2_VOCABULARY = 50_257
@@ -20,8 +21,7 @@ class Shape:
 
     `norm_eps` and `init_std` are part of the shape because they are part of the function a checkpoint computes.
 
-    The fields after `init_std` came later. Each has a neutral default, with which a model is what it was before the
-    field existed; a neutral field is not written down, and a field that is not written down is neutral.
+    The fields after `init_std` came later and have neutral defaults (`stored.py`).
 
     `prelude`, `core` and `coda` count layers. `positions` are learned vectors, or rotations of queries and keys with
     the base `rope_base`. `sandwich` puts a norm after attention and MLP as well as before; with `stream_norm` that norm
@@ -50,6 +50,17 @@ class Shape:
     kv_heads: int = 0
     tied: bool = True
     embed_scale: float = 1.0
+
+    FIRST: ClassVar[tuple[str, ...]] = (
+        "width",
+        "heads",
+        "ff_width",
+        "context",
+        "vocabulary",
+        "dropout",
+        "norm_eps",
+        "init_std",
+    )
 
     def __post_init__(self) -> None:
         for name in ("width", "heads", "ff_width", "context", "vocabulary"):
@@ -87,27 +98,18 @@ class Shape:
         return (self.kv_heads or self.heads) * self.head_width
 
     def to_dict(self) -> dict[str, Any]:
-        """The first eight fields, and of the later ones those that are not neutral."""
-        stated = {f.name: getattr(self, f.name) for f in fields(self)}
-        neutral = {f.name: f.default for f in fields(self) if f.name not in ORIGINAL_FIELDS}
-        return {name: value for name, value in stated.items() if name not in neutral or value != neutral[name]}
+        return written(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The inverse of `to_dict`; an unknown field is an error, and so is a missing one of the first eight."""
-        known = {f.name: str(f.type) for f in fields(cls)}
-        for name in data:
-            if name not in known:
-                raise unknown_name("shape field", name, known)
-        for name in ORIGINAL_FIELDS:
-            if name not in data:
-                raise UserError(f"the model configuration's shape lacks '{name}'")
+        """The inverse of `to_dict`; an unknown field is an error, and so is a missing one of the first."""
+        check_fields(cls, data, "shape field", "the model configuration's shape")
+        kinds = {f.name: str(f.type) for f in fields(cls)}
         for name, value in data.items():
-            _check_type(name, value, known[name])
+            _check_type(name, value, kinds[name])
         return cls(**data)
 
 
-ORIGINAL_FIELDS = ("width", "heads", "ff_width", "context", "vocabulary", "dropout", "norm_eps", "init_std")
 MOST_LAYERS = 1000
 
 

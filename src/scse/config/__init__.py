@@ -1,0 +1,25 @@
+"""What a model and a run are, and how they are resolved from names and settings. No torch here."""
+
+from scse.config.model import GPT2_VOCABULARY, MOST_LAYERS, SCALES, ModelConfig, Shape, scale
+from scse.config.protocols import PROTOCOLS, protocol
+from scse.config.resolve import assemble, trained_as
+from scse.config.training import PRECISIONS, Parent, RunOptions, TrainConfig, data_config, differences
+
+__all__ = [
+    "GPT2_VOCABULARY",
+    "MOST_LAYERS",
+    "PRECISIONS",
+    "PROTOCOLS",
+    "SCALES",
+    "ModelConfig",
+    "Parent",
+    "RunOptions",
+    "Shape",
+    "TrainConfig",
+    "assemble",
+    "data_config",
+    "differences",
+    "protocol",
+    "scale",
+    "trained_as",
+]

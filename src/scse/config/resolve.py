@@ -1,0 +1,83 @@
+"""The one resolver: from a family and flat settings to a run, every default filled in. No torch here.
+
+Commands, suites and sweeps all go through `assemble`; a record belongs to a run if it states what `assemble` gives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from functools import lru_cache
+from typing import Any
+
+from scse.catalogue import typed_like
+from scse.config.model import GPT2_VOCABULARY, ModelConfig, Shape, scale
+from scse.config.training import TrainConfig
+from scse.data import settled_corpus
+from scse.data.tokenizer import trained_size
+from scse.errors import UserError, unknown_name
+from scse.families import FAMILIES
+
+# What a name in the settings can change of the training itself.
+_SETTABLE = [
+    f.name for f in fields(TrainConfig) if f.type in ("int", "float", "str") and f.name not in ("corpus", "tokenizer")
+]
+# What `auto` becomes depends on the machine; a run counts whichever it was.
+_AUTO = ("float32", "bfloat16")
+
+
+def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
+    """A run from flat settings: options of training, of the shape and of the family by their plain names.
+
+    `scale`, `data` and `tokenizer` name a shape, a corpus and a tokenizer; all else overrides one field.
+    """
+    given = dict(settings)
+    shape = scale(str(given.pop("scale", "mini")))
+    default_tokenizer = "gpt2" if shape.vocabulary == GPT2_VOCABULARY else f"bpe-{shape.vocabulary}"
+    tokenizer = str(given.pop("tokenizer", default_tokenizer))
+    shape = replace(shape, vocabulary=trained_size(tokenizer) or GPT2_VOCABULARY)
+    row = FAMILIES.find(family)
+    training: dict[str, Any] = {"corpus": settled_corpus(str(given.pop("data", "stdlib"))), "tokenizer": tokenizer}
+    shape_fields = {f.name: getattr(shape, f.name) for f in fields(Shape) if f.name != "vocabulary"}
+    train_fields: dict[str, Any] = {f.name: f.default for f in fields(TrainConfig) if f.name in _SETTABLE}
+    train_fields["steps"] = 0
+    given.setdefault("data_seed", given.get("seed", 0))
+
+    chosen: dict[str, dict[str, Any]] = {"train": {}, "shape": {}, "family": {}}
+    for name, value in given.items():
+        if name in train_fields:
+            chosen["train"][name] = typed_like(name, train_fields[name], value)
+        elif name in shape_fields:
+            chosen["shape"][name] = typed_like(name, shape_fields[name], value)
+        elif name in row.options:
+            chosen["family"][name] = value
+        else:
+            known = [*train_fields, *shape_fields, *row.options]
+            raise unknown_name(f"option for a run of '{row.name}'", name, known)
+    if "steps" not in chosen["train"]:
+        raise UserError("the number of steps is missing; give --steps N or a --protocol")
+    model = ModelConfig(row.name, replace(shape, **chosen["shape"]), row.resolve(chosen["family"]))
+    guest = FAMILIES.origin(row.name)
+    guests = {} if guest is None else {guest.name: guest.version}
+    return TrainConfig(model=model, **training, **chosen["train"], guests=guests)
+
+
+def trained_as(who: Mapping[str, Any], family: str, settings: Mapping[str, object]) -> bool:
+    """Whether the run behind a record's identity is finished and is the run that these settings of a family give."""
+    if who["model"]["family"] != family or who["trained_steps"] != who["protocol"]["steps"]:
+        return False
+    model, protocol = _stated(family, json.dumps({**settings, "seed": who["seed"]}, sort_keys=True))
+    row = FAMILIES.find(family)
+    own = {**who["model"], "options": {**row.options, **who["model"]["options"]}}  # options may have come later
+    wanted = protocol["precision"]
+    stated = {**who["protocol"], "precision": wanted}
+    same_precision = who["protocol"]["precision"] in (_AUTO if wanted == "auto" else (wanted,))
+    return bool(own == model and stated == protocol and same_precision)
+
+
+@lru_cache(maxsize=4096)
+def _stated(family: str, settings: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The `model` and the `protocol` in the identity of a run, by its settings as JSON."""
+    config = assemble(family, {"precision": "auto", **json.loads(settings)})
+    return config.model.to_dict(), config.protocol()
