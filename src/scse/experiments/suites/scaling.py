@@ -139,7 +139,7 @@ PROFILE = table(
         Column("T=48 PPL", depth=48),
         Column("T=48 latency (ms)", "profile", "latency_ms", depth=48),
         Column("T=48 throughput (10³ tokens/s)", "profile", "tokens_per_second", depth=48, unit=1e-3, lower=False),
-        Column("T=48 peak memory (MB)", "profile", "peak_mib", depth=48, unit=_MB_PER_MIB),
+        Column("T=48 peak memory (MB)", "profile", "peak_allocated_mib", depth=48, unit=_MB_PER_MIB),
     ],
     """
     = 50m | 50M | wikitext-103-50m
