@@ -46,7 +46,7 @@ def windows(tokens: np.ndarray, context: int, batch: int, limit: int | None = No
 
 
 def whole_windows(tokens: np.ndarray, context: int, batch: int, batches: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
-    """The first `batches` of `windows`, all of one shape: a rest of the split that is no window, or no batch, is left out.
+    """The first `batches` of `windows`, all of one shape; what fills no window, or no batch, is left out.
 
     For means over batches, in which a short one would count as much as the others. A split of fewer windows than a
     batch gives them all as one.
@@ -57,8 +57,7 @@ def whole_windows(tokens: np.ndarray, context: int, batch: int, batches: int = 1
             f"a split of {len(tokens)} tokens has no whole window of {context + 1}; choose a longer text or split"
         )
     batch = min(batch, found)
-    for inputs, targets in islice(windows(tokens, context, batch, found), min(batches, found // batch)):
-        yield inputs, targets
+    yield from islice(windows(tokens, context, batch, found), min(batches, found // batch))
 
 
 @torch.no_grad()
