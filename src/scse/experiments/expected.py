@@ -40,6 +40,7 @@ OPTIONS: Mapping[str, Mapping[str, object]] = {
     "forcing-subtraction": {**_HIDDEN, **_PROJECTED},
     "leak": {**_CONDITIONED, "leak": 0.02},
     "unshared-4": {"layers": 4},
+    "unshared-6": {"layers": 6},
     "unshared-8": {"layers": 8},
 }
 
