@@ -213,7 +213,7 @@ def test_numbers_that_are_not_finite_are_shown_and_not_drawn(tmp_path):
     (part,) = write_report([toys.ABLATIONS], toys.MINI, toys.records_of(toys.ABLATIONS, numbers), tmp_path)
     assert "∞" in (tmp_path / "tables" / "toy-ablations.md").read_text(encoding="utf-8")
     assert part.figures[0].svg
-    assert part.findings[1].verdict == "can't tell yet"
+    assert part.findings[1].verdict == "can't tell", "all seeds are in, and a value is not finite"
 
 
 def test_the_command_reads_folders_and_writes_the_report(runs, tmp_path):
@@ -229,9 +229,10 @@ def test_the_command_reads_folders_and_writes_the_report(runs, tmp_path):
         "numbers": "39 of 42",
         "supported": 2,
         "contradicted": 1,
+        "can't tell": 0,
         "can't tell yet": 0,
     }
-    assert ablations["numbers"] == "9 of 72", "SCSE's runs serve both suites under the mini preset"
+    assert ablations["numbers"] == "9 of 81", "SCSE's runs serve both suites under the mini preset"
     assert "| Learned h\\*=e+a\\_ω(e) |" in (out / "tables" / "add-anchor-design.md").read_text(encoding="utf-8")
     assert str(out / "index.html") in result.stderr
 

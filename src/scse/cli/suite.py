@@ -66,7 +66,7 @@ def show_list(args: Arguments) -> None:
     from scse.experiments.suites import SUITES
 
     rows = [
-        {"suite": s.name, "rows": len(s.arms), "runs": sum(len(arm.seeds) for arm in s.arms), "title": s.title}
+        {"suite": s.name, "rows": len(s.asked), "runs": sum(len(arm.seeds) for arm in s.asked), "title": s.title}
         for s in SUITES.values()
     ]
     print_rows(rows, args.json)

@@ -36,10 +36,11 @@ OPTIONS: Mapping[str, Mapping[str, object]] = {
     "scse-random": {**_SCSE, "anchor": "random"},
     "sc-cond": _CONDITIONED,
     "sc-cond-unmasked": {**_CONDITIONED, "mask": False},
-    "sc-cond-subtractive": _CONDITIONED,
+    "sc-cond-subtractive": {**_CONDITIONED, "mask": False},
     "forcing-subtraction": {**_HIDDEN, **_PROJECTED},
     "leak": {**_CONDITIONED, "leak": 0.02},
     "unshared-4": {"layers": 4},
+    "unshared-6": {"layers": 6},
     "unshared-8": {"layers": 8},
 }
 

@@ -186,11 +186,11 @@ def sc_cond_subtractive(
     *,
     step_scale: float = STEP_SCALE,
     source_gain: float = SOURCE_GAIN,
-    mask: bool = True,
+    mask: bool = False,
     mask_threshold: float = MASK_THRESHOLD,
     normalise_projections: bool = True,
 ) -> Recurrence:
-    """Δ' = Δ + m·s·(G(Δ + c) − G(c)), c = κW_c h*"""
+    """Δ' = Δ + s·(G(Δ + c) − G(c)), c = κW_c h*"""
     zero_mask = make_mask(mask, mask_threshold)
     return _conditioned(shape, step_scale, source_gain, zero_mask, normalise_projections, update=Subtractive())
 
