@@ -51,7 +51,7 @@ def runs(tmp_path_factory) -> Path:
 
 def scse(*arguments: object) -> subprocess.CompletedProcess[str]:
     command = [SCSE, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def test_every_file_is_there_and_nothing_is_left_over(report, shown):
