@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -11,21 +12,64 @@ import torch
 from interrupting import Killed, assert_same_run, killed_at
 from safetensors.torch import load_file
 
-from runs import config_for, run
+from runs import config_for, final_tensors, run
 from scse import LoopedLM
 from scse.errors import UserError
+from scse.files import write_sealed
 from scse.nn.storage import ALIGNMENT
 from scse.training import checkpoint, trainer
-from scse.training.checkpoint import Checkpoint, CheckpointStore, TrainingTensors, collect, restore, verify
+from scse.training.checkpoint import (
+    Checkpoint,
+    CheckpointStore,
+    TrainingTensors,
+    Validation,
+    collect,
+    restore,
+    verify,
+)
 from scse.training.optimiser import make_optimiser
 from tinymodels import shift_tensors
 
 
 def test_the_last_checkpoints_and_the_best_are_kept(corpus, tmp_path, monkeypatch):
     scores = iter([5.0, 3.0, 9.0, 9.0, 9.0, 9.0])
-    monkeypatch.setattr(trainer.Trainer, "_validate", lambda self: next(scores))
+    monkeypatch.setattr(trainer.Trainer, "_validate", lambda self: Validation(next(scores), 3))
     run(corpus, tmp_path / "out", steps=18)
     assert CheckpointStore(tmp_path / "out" / "checkpoints", 2).steps() == [18, 15, 6]
+
+
+def validations(out):
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return {row["validation_loops"]: row["validation_ppl"] for row in rows if "validation_ppl" in row}
+
+
+def test_validation_is_at_the_deepest_trained_depth_or_at_the_one_asked_for(corpus, tmp_path):
+    """Which depth it is changes no weight, so a run may be continued with another."""
+    outcome = run(corpus, tmp_path / "out", steps=3, max_loops=5)
+    assert outcome.validation == Validation(validations(tmp_path / "out")[5], 5)
+    other = run(corpus, tmp_path / "deep", run_options={"eval_loops": 12}, steps=3, max_loops=5)
+    assert other.validation == Validation(validations(tmp_path / "deep")[12], 12)
+    assert run(corpus, tmp_path / "deep", steps=3, max_loops=5).validation == other.validation, "as it was measured"
+    for ours, theirs in zip(final_tensors(tmp_path / "out"), final_tensors(tmp_path / "deep"), strict=True):
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    with pytest.raises(UserError, match="eval_loops must be at least 1"):
+        run(corpus, tmp_path / "out", run_options={"eval_loops": 0})
+
+
+def test_the_best_is_found_among_perplexities_of_one_depth(tmp_path):
+    """As when an old run, validated at depth 8 without saying so, is continued with max_loops=32."""
+    store = CheckpointStore(tmp_path, keep=1)
+    for step, ppl in ((1, 2.0), (2, 3.0)):
+        store.save(step, TrainingTensors({"w": torch.zeros(1)}, {}), Validation(ppl, 8))
+        stated = json.loads((tmp_path / f"step-{step}" / "state.json").read_text())
+        kept = {name: stated[name] for name in ("step", "validation_ppl", "files")}
+        write_sealed(tmp_path / f"step-{step}" / "state.json", stated["format"], kept)
+    assert store.newest().validation == Validation(3.0, 8)
+    assert store.steps() == [2, 1]
+    store.save(3, TrainingTensors({"w": torch.zeros(1)}, {}), Validation(9.0, 32))
+    assert store.steps() == [3]
+    store.save(4, TrainingTensors({"w": torch.zeros(1)}, {}), Validation(10.0, 32))
+    assert store.steps() == [4, 3]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
@@ -56,7 +100,7 @@ def test_the_place_of_tensors_in_a_checkpoint_changes_nothing(corpus, tmp_path):
     config = config_for(corpus)
     model = LoopedLM(config.model, seed=5)
     optimiser = make_optimiser(model, config)
-    restore(Checkpoint(folder, 9, None), model, optimiser)
+    restore(Checkpoint(folder, 9, None), model, optimiser, 9)
     collected = collect(model, optimiser)
     found = collected.weights | collected.moments
     assert found.keys() == expected.keys()
@@ -107,7 +151,7 @@ def test_a_checkpoint_under_another_name_is_not_believed(corpus, tmp_path, caplo
     ("changes", "message"),
     [
         ({"family": "looped"}, r"step-6 does not belong to this model: tensor '\S+' is in only one of them"),
-        ({"width": 48}, r"step-6: tensor '\S+' has another shape than the model's"),
+        ({"width": 48}, r"step-6: tensor '\S+' has shape \(300, 48\), the model needs \(300, 24\)"),
     ],
     ids=["family", "width"],
 )

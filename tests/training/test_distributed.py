@@ -58,6 +58,16 @@ def test_shards_of_every_kind_of_parameter(corpus, tmp_path, family):
     assert_close_run(tmp_path / "one", tmp_path / "two")
 
 
+def test_two_processes_begin_from_another_run_as_one_does(corpus, tmp_path):
+    run(corpus, tmp_path / "parent", **PARTS)
+    line = ["train", "--from", str(tmp_path / "parent"), "--steps", "3", "--precision", "float32", "--quiet"]
+    line += ["--cache-dir", str(corpus.parent / "cache"), "--out"]
+    assert cli.main([*line, str(tmp_path / "one")]) == 0
+    result = two_processes([*line, str(tmp_path / "two"), "--strategy", "fsdp"])
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert_close_run(tmp_path / "one", tmp_path / "two")
+
+
 @pytest.mark.parametrize(("strategy", "family"), [("ddp", "scse"), ("fsdp", "tuned-adapter")])
 def test_two_processes_equal_one_and_continue_each_other(corpus, tmp_path, strategy, family):
     run(corpus, tmp_path / "one", family, **PARTS)

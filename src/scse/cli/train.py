@@ -2,19 +2,25 @@
 
 The run folder holds config.json, metrics.jsonl, checkpoints/ and, at the end, model/. Options of training, of the
 shape and of the family are changed by name: --set lr=1e-3 --set context=256 --set step_scale=0.4.
+--from RUN begins a new run with the weights and moments of another (its newest checkpoint, or RUN@STEP): its settings
+are those of RUN unless changed, --steps counts its own steps, and the learning rate begins anew.
 For several processes: torchrun --nproc-per-node N -m scse train ...
 """
 
 from __future__ import annotations
 
 import argparse
-import math
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scse.cli.common import Arguments, add_data_folders, add_family, add_json, add_scale, print_json, settings
 
+if TYPE_CHECKING:
+    from scse.training import TrainConfig
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_family(parser, default="scse")
+    add_family(parser)
     add_scale(parser)
     parser.add_argument("--protocol", metavar="P", help="a protocol of the paper, such as wikitext-103-50m, or mini")
     parser.add_argument("--data", metavar="D", help="a corpus by name or a path (default: the embedded stdlib corpus)")
@@ -30,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", metavar="P", default="auto", help="auto, float32 or bfloat16")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="change one option by name")
     parser.add_argument("--out", required=True, metavar="RUN", help="the run folder")
+    parser.add_argument("--from", dest="start", metavar="RUN[@STEP]", help="begin with the weights of another run")
     parser.add_argument("--eval-every", type=int, default=100, metavar="N", help="validate every N steps")
+    parser.add_argument("--eval-loops", type=int, metavar="T", help="validate at depth T (default: max_loops)")
     parser.add_argument("--checkpoint-every", type=int, default=200, metavar="N", help="save every N steps")
     parser.add_argument("--keep", type=int, default=2, metavar="K", help="checkpoints kept, besides the best")
     parser.add_argument("--recompute", action="store_true", help="trade time for memory: recompute inside each loop")
@@ -41,20 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.errors import UserError
     from scse.machine import keep_freed_memory
-    from scse.training import RunOptions, assemble, protocol
+    from scse.training import RunOptions
     from scse.training.trainer import train
 
-    if not args.out:
-        raise UserError("--out is empty; name a folder for the run")
-    chosen = protocol(args.protocol) if args.protocol else {}
-    named = {"scale": args.scale, "data": args.data, "steps": args.steps, "seed": args.seed}
-    chosen |= {name: value for name, value in named.items() if value is not None}
-    if args.vocab is not None:
-        chosen["tokenizer"] = f"bpe-{args.vocab}"
-    config = assemble(args.family, chosen | {"precision": args.precision} | settings(args.set))
+    config, start = chosen_run(args)
     options = RunOptions(
+        start=start,
+        eval_loops=args.eval_loops,
         data_dir=args.data_dir,
         cache_dir=args.cache_dir,
         eval_every=args.eval_every,
@@ -72,7 +74,30 @@ def run(args: Arguments) -> None:
     if args.json:
         print_json({"run": args.out, "step": outcome.step, "finished": outcome.finished, "ppl": outcome.validation_ppl})
     elif outcome.finished:
-        ppl = outcome.validation_ppl or math.nan
-        print(f"{args.out}: {outcome.step} steps done, validation perplexity {ppl:.2f} at T = 8")
+        last = outcome.validation
+        scored = f", validation perplexity {last.ppl:.2f} at T = {last.loops}" if last else ""
+        print(f"{args.out}: {outcome.step} steps done{scored}")
     else:
         print(f"{args.out}: stopped after step {outcome.step} and saved; the same command continues")
+
+
+def chosen_run(args: Arguments) -> tuple[TrainConfig, Path | None]:
+    """The run that the options describe, and the checkpoint it begins from, if not from random weights."""
+    from scse.errors import UserError
+    from scse.files import expand
+    from scse.training import assemble, protocol
+    from scse.training.parent import find_start
+
+    if not args.out:
+        raise UserError("--out is empty; name a folder for the run")
+    chosen = protocol(args.protocol) if args.protocol else {}
+    named = {"scale": args.scale, "data": args.data, "steps": args.steps, "seed": args.seed}
+    chosen |= {name: value for name, value in named.items() if value is not None}
+    if args.vocab is not None:
+        chosen["tokenizer"] = f"bpe-{args.vocab}"
+    chosen |= {"precision": args.precision} | settings(args.set)
+    if args.start is None:
+        return assemble(args.family or "scse", chosen), None
+    start = find_start(args.start, expand(args.out))
+    config = assemble(args.family or start.config.model.family, start.settings(args.family, chosen))
+    return start.child(config), start.folder

@@ -56,6 +56,8 @@ TRAINING: dict[str, object] = {
     "max_loops": 8,
     "precision": "auto",
 }
+# What came later: in an identity only where it is not neutral.
+LATER: dict[str, object] = {"parent": None}
 # What `auto` becomes depends on the machine; a run counts whichever it was.
 AUTO = ("float32", "bfloat16")
 
@@ -81,7 +83,7 @@ def resolved(family: str, settings: Mapping[str, object], seed: int) -> tuple[di
     own = "gpt2" if shape["vocabulary"] == GPT2_VOCABULARY else f"bpe-{shape['vocabulary']}"
     tokenizer = str(given.pop("tokenizer", own))
     shape["vocabulary"] = GPT2_VOCABULARY if tokenizer == "gpt2" else int(tokenizer.removeprefix("bpe-"))
-    training: dict[str, object] = {"corpus": given.pop("data", "stdlib"), "tokenizer": tokenizer, **TRAINING}
+    training: dict[str, object] = {"corpus": given.pop("data", "stdlib"), "tokenizer": tokenizer, **TRAINING, **LATER}
     training["steps"] = given.pop("steps", None)
     data_seed = given.pop("data_seed", seed)
     training["data_seed"] = "seed" if data_seed == seed else data_seed
@@ -89,4 +91,5 @@ def resolved(family: str, settings: Mapping[str, object], seed: int) -> tuple[di
     for name, value in given.items():
         place = next((part for part in (training, shape) if name in part), options)
         place[name] = value
+    training = {name: value for name, value in training.items() if name not in LATER or value != LATER[name]}
     return {"family": family, "options": options, "shape": shape}, training

@@ -74,12 +74,9 @@ def identity(
 
     `settings` are what else a task was told; a task without any has no such key.
     """
-    protocol = {name: value for name, value in config.to_dict().items() if name not in ("model", "seed")}
-    # A data order that follows the seed is one protocol for all seeds; one that is held fixed is another.
-    protocol["data_seed"] = "seed" if config.data_seed == config.seed else config.data_seed
     return {
         "model": config.model.to_dict(),
-        "protocol": protocol,
+        "protocol": config.protocol(),
         "trained_steps": step,
         "seed": config.seed,
         "dataset": dataset,

@@ -2,7 +2,8 @@
 
     checkpoints/step-400/model.safetensors      the weights, by their names in the model
                          optimizer.safetensors  AdamW's two moments, as exp_avg.<name> and exp_avg_sq.<name>
-                         state.json             step, validation perplexity, sha256 of the other two files and of itself
+                         state.json             step, validation perplexity and its depth, sha256 of the other two
+                                                files and of itself
 
 Random streams and the position in the data are functions of the step (`streams.py`, `batches.py`).
 """
@@ -13,11 +14,13 @@ import errno
 import logging
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -26,8 +29,17 @@ from scse.files import file_hash, read_sealed, share, sync, write_sealed
 from scse.training.distributed import fill, whole
 
 FORMAT = 2
+UNSTATED_LOOPS = 8  # of every validation before checkpoints said theirs
 WEIGHTS, MOMENTS, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 log = logging.getLogger("scse")
+
+
+@dataclass(frozen=True)
+class Validation:
+    """A perplexity on the validation split, and the number of loops at which it was measured."""
+
+    ppl: float
+    loops: int
 
 
 @dataclass(frozen=True)
@@ -36,7 +48,7 @@ class Checkpoint:
 
     folder: Path
     step: int
-    validation_ppl: float | None
+    validation: Validation | None
 
 
 class CheckpointStore:
@@ -71,7 +83,7 @@ class CheckpointStore:
                     folder.rename(damaged)
         return None
 
-    def save(self, step: int, tensors: TrainingTensors, validation_ppl: float | None) -> None:
+    def save(self, step: int, tensors: TrainingTensors, validation: Validation | None) -> None:
         """Write a checkpoint and prune the old ones. A full disk leaves those before it as they were."""
         final = self.folder / f"step-{step}"
         partial = self.folder / f".step-{step}.partial"
@@ -85,7 +97,8 @@ class CheckpointStore:
                 share(partial / name)
                 sync(partial / name)
                 hashes[name] = file_hash(partial / name)
-            state = {"step": step, "validation_ppl": validation_ppl, "files": hashes}
+            ppl, loops = (validation.ppl, validation.loops) if validation else (None, None)
+            state = {"step": step, "validation_ppl": ppl, "validation_loops": loops, "files": hashes}
             write_sealed(partial / STATE, FORMAT, state)
             if final.exists():
                 shutil.rmtree(final)
@@ -98,10 +111,14 @@ class CheckpointStore:
         self.prune()
 
     def prune(self) -> None:
-        """Keep the newest `keep` and the best by validation perplexity; drop what a killed writer left behind."""
+        """Keep the newest `keep` and the best by validation; drop what a killed writer left behind.
+
+        Perplexities at different depths are not compared: the depth of the newest one counts.
+        """
         steps = self.steps()
-        scored = [(ppl, step) for step in steps if (ppl := self._validation_ppl(step)) is not None]
-        kept = set(steps[: self.keep]) | ({min(scored)[1]} if scored else set())
+        scored = [(found, step) for step in steps if (found := self._validation(step)) is not None]
+        alike = [(found.ppl, step) for found, step in scored if found.loops == scored[0][0].loops]
+        kept = set(steps[: self.keep]) | ({min(alike)[1]} if alike else set())
         for step in steps:
             if step not in kept:
                 # Renamed first, so that no reader meets half a checkpoint.
@@ -109,12 +126,11 @@ class CheckpointStore:
         for left_over in self.folder.glob(".step-*.partial"):
             shutil.rmtree(left_over, ignore_errors=True)
 
-    def _validation_ppl(self, step: int) -> float | None:
+    def _validation(self, step: int) -> Validation | None:
         try:
-            value = read_sealed(self.folder / f"step-{step}" / STATE, FORMAT)["validation_ppl"]
+            return _validation_in(read_sealed(self.folder / f"step-{step}" / STATE, FORMAT))
         except UserError:
             return None
-        return None if value is None else float(value)
 
     def _write_failure(self, step: int, error: Exception) -> str:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -148,32 +164,49 @@ def collect(model: nn.Module, optimiser: torch.optim.Optimizer) -> TrainingTenso
     return TrainingTensors(weights, moments)
 
 
-def restore(checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
-    """Put a checkpoint's tensors into a model and its optimiser, sharded or not, bit for bit."""
+def restore(checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Optimizer, taken: int) -> None:
+    """Put a checkpoint's tensors into a model and its optimiser, sharded or not, bit for bit.
+
+    `taken` counts the optimiser steps behind the moments, those of a run's parents included.
+    """
+    refuse_misfit(checkpoint.folder, model)
     weights = load_file(checkpoint.folder / WEIGHTS)
     moments = load_file(checkpoint.folder / MOMENTS)
-    expected = {name for name, _ in model.named_parameters()}
-    if set(weights) != expected:
-        odd = sorted(set(weights) ^ expected)[0]
-        raise UserError(f"{checkpoint.folder} does not belong to this model: tensor '{odd}' is in only one of them")
     for name, parameter in model.named_parameters():
-        if parameter.shape != weights[name].shape:
-            raise UserError(f"{checkpoint.folder}: tensor '{name}' has another shape than the model's")
         fill(parameter, weights[name])
         if not parameter.requires_grad:
             continue
         state = optimiser.state[parameter]
-        state["step"] = torch.tensor(float(checkpoint.step), device=parameter.device)
+        state["step"] = torch.tensor(float(taken), device=parameter.device)
         for moment in ("exp_avg", "exp_avg_sq"):
             state[moment] = torch.zeros_like(parameter)
-            fill(state[moment], moments[f"{moment}.{name}"])
+            # A parameter that was frozen in the run this one begins from has none there.
+            if f"{moment}.{name}" in moments:
+                fill(state[moment], moments[f"{moment}.{name}"])
+
+
+def refuse_misfit(folder: Path, model: nn.Module) -> None:
+    """A checkpoint holds exactly the tensors of the model, or it is of another one."""
+    with safe_open(folder / WEIGHTS, framework="pt") as file:
+        found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    wanted = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    for name in sorted(found.keys() ^ wanted.keys()):
+        raise UserError(f"{folder} does not belong to this model: tensor '{name}' is in only one of them")
+    for name, shape in wanted.items():
+        if found[name] != shape:
+            raise UserError(f"{folder}: tensor '{name}' has shape {found[name]}, the model needs {shape}")
+
+
+def _validation_in(state: Mapping[str, Any]) -> Validation | None:
+    ppl = state["validation_ppl"]
+    return None if ppl is None else Validation(float(ppl), int(state.get("validation_loops", UNSTATED_LOOPS)))
 
 
 def verify(folder: Path) -> Checkpoint:
     """The checkpoint in a folder, all hashes checked; a `UserError` names what is wrong."""
     state = read_sealed(folder / STATE, FORMAT)
     try:
-        found = Checkpoint(folder, int(state["step"]), state["validation_ppl"])
+        found = Checkpoint(folder, int(state["step"]), _validation_in(state))
         hashes = {name: str(state["files"][name]) for name in (WEIGHTS, MOMENTS)}
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{folder / STATE} does not say what a checkpoint must say") from None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Self
 
 from scse.config import GPT2_VOCABULARY, ModelConfig, Shape, scale
@@ -15,6 +16,27 @@ from scse.recurrence import FAMILIES
 from scse.recurrence.registry import typed_like
 
 PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+# For a field of `TrainConfig` that came after the first stored runs. Its default is neutral: what was done before it
+# existed. A neutral field is left out of what is stored, and one that is missing there is neutral, so that old runs can
+# be continued and old records are still those of the same runs.
+CAME_LATER = {"later": True}
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The checkpoint whose weights and moments a run began with.
+
+    `config` is a hash of what its run was, its seed aside; `step` counts that run's own steps, `total` also those of
+    its own parents; `weights` is the hash of the file.
+    """
+
+    config: str
+    seed: int
+    step: int
+    total: int
+    weights: str
 
 
 @dataclass(frozen=True)
@@ -42,6 +64,7 @@ class TrainConfig:
     seed: int = 0
     data_seed: int = 0
     precision: str = "float32"
+    parent: Parent | None = field(default=None, metadata=CAME_LATER)
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch", "micro_batches", "max_loops"):
@@ -64,8 +87,33 @@ class TrainConfig:
     def tokens_per_step(self) -> int:
         return self.batch * self.model.shape.context
 
+    @property
+    def steps_before(self) -> int:
+        """Optimiser steps behind the weights this run begins with."""
+        return self.parent.total if self.parent else 0
+
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "model": self.model.to_dict()}
+        """Every field, but for later ones at their neutral value."""
+        stated = {**asdict(self), "model": self.model.to_dict()}
+        return {name: value for name, value in stated.items() if not self._neutral(name)}
+
+    def protocol(self) -> dict[str, Any]:
+        """How the model was trained, but for the seed; what follows the seed is written as following it.
+
+        A data order that follows the seed is one protocol for all seeds; one that is held fixed is another.
+        """
+        stated = {name: value for name, value in self.to_dict().items() if name not in ("model", "seed")}
+        stated["data_seed"] = self._beside_seed(self.data_seed)
+        if self.parent is not None:
+            seed = self._beside_seed(self.parent.seed)
+            stated["parent"] = {"config": self.parent.config, "seed": seed, "step": self.parent.step}
+        return stated
+
+    def _beside_seed(self, seed: int) -> int | str:
+        return "seed" if seed == self.seed else seed
+
+    def _neutral(self, name: str) -> bool:
+        return name in LATER and getattr(self, name) == LATER[name]
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -73,23 +121,34 @@ class TrainConfig:
         for name in data:
             if name not in known:
                 raise unknown_name("training option", name, known)
-        missing = sorted(known - set(data))
+        missing = sorted(known - set(data) - set(LATER))
         if missing:
             raise UserError(f"the run's configuration lacks '{missing[0]}'")
         try:
-            return cls(**{**data, "model": ModelConfig.from_dict(data["model"])})
+            parent = data.get("parent")
+            parts = {"model": ModelConfig.from_dict(data["model"]), "parent": parent and Parent(**parent)}
+            return cls(**{**data, **parts})
         except (TypeError, AttributeError):
             raise UserError("the run's configuration holds values of the wrong type; restore config.json") from None
 
 
+LATER = {f.name: f.default for f in fields(TrainConfig) if f.metadata.get("later")}
+
+
 @dataclass(frozen=True)
 class RunOptions:
-    """What may differ between two invocations of the same run without changing its weights."""
+    """What may differ between two invocations of the same run without changing its weights.
+
+    `eval_loops` is the depth of validation, None for the deepest that training samples. `start` is the folder of the
+    checkpoint that the run's configuration names as its parent; it is needed until the run has one of its own.
+    """
 
     data_dir: str | None = None
     cache_dir: str | None = None
     eval_every: int = 100
     eval_windows: int = 64
+    eval_loops: int | None = None
+    start: Path | None = None
     checkpoint_every: int = 200
     keep: int = 2
     recompute: bool = False
@@ -98,8 +157,8 @@ class RunOptions:
     quiet: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("eval_every", "eval_windows", "checkpoint_every", "keep"):
-            if getattr(self, name) < 1:
+        for name in ("eval_every", "eval_windows", "eval_loops", "checkpoint_every", "keep"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.strategy not in ("ddp", "fsdp"):
             raise unknown_name("strategy", self.strategy, ("ddp", "fsdp"))
@@ -122,7 +181,8 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     row = FAMILIES.find(family)
     training: dict[str, Any] = {"corpus": settled_corpus(str(given.pop("data", "stdlib"))), "tokenizer": tokenizer}
     shape_fields = {f.name: getattr(shape, f.name) for f in fields(Shape) if f.name != "vocabulary"}
-    train_fields = {f.name: f.default for f in fields(TrainConfig) if f.default is not MISSING} | {"steps": 0}
+    defaults = {f.name: f.default for f in fields(TrainConfig) if f.default not in (MISSING, None)}
+    train_fields = defaults | {"steps": 0}
     given.setdefault("data_seed", given.get("seed", 0))
 
     chosen: dict[str, dict[str, Any]] = {"train": {}, "shape": {}, "family": {}}

@@ -103,11 +103,15 @@ def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str]) ->
 
 def refuse_changes(folder: Path, begun: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """A run goes on as it began, or not at all."""
-    if changed := differences(begun, wanted):
-        raise UserError(
-            f"{folder} was started with other settings ({'; '.join(changed)}); "
-            "repeat the command it was started with, or choose another --out"
-        )
+    changed = differences(begun, wanted)
+    if not changed:
+        return
+    longer = any(change.startswith("steps: ") for change in changed)
+    raise UserError(
+        f"{folder} was started with other settings ({'; '.join(changed)}); "
+        "repeat the command it was started with, or choose another --out"
+        + (f"; to train on from where it ended: scse train --from {folder} --steps MORE --out NEW" if longer else "")
+    )
 
 
 def read_run_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:

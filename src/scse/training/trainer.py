@@ -20,15 +20,23 @@ from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, build, save_model, verif
 from scse.progress import Meter, progress
 from scse.signals import stops_ask
 from scse.training.batches import BatchSource
-from scse.training.checkpoint import WEIGHTS, Checkpoint, CheckpointStore, collect, restore
+from scse.training.checkpoint import (
+    WEIGHTS,
+    Checkpoint,
+    CheckpointStore,
+    Validation,
+    collect,
+    refuse_misfit,
+    restore,
+)
 from scse.training.config import RunOptions, TrainConfig, data_config
 from scse.training.distributed import Objective, World, accumulating, distribute, gathered, whole, world
 from scse.training.optimiser import autocast, learning_rate, make_optimiser, resolve_precision
+from scse.training.parent import inherited_tokenizer, starting_checkpoint
 from scse.training.run_folder import Metrics, MetricsSink, NoMetrics, locked, settle_config, stored_precision
 from scse.training.speed import matmul_rate, training_flops
 from scse.training.streams import dropout_seed, initialisation_seed, loop_depth
 
-VALIDATION_DEPTH = 8
 log = logging.getLogger("scse")
 
 
@@ -41,9 +49,13 @@ class Outcome:
 
     step: int
     finished: bool
-    validation_ppl: float | None
+    validation: Validation | None
     leads: bool = True
     stop_requested: bool = False
+
+    @property
+    def validation_ppl(self) -> float | None:
+        return self.validation.ppl if self.validation else None
 
 
 def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = None) -> Outcome:
@@ -55,7 +67,11 @@ def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = 
         if config.precision != "auto":
             precision = config.precision
         config = replace(config, precision=precision or resolve_precision("auto", here.device))
-        corpus = open_corpus(data_config(config, options), progress=here.leads and not options.quiet)
+        corpus = open_corpus(
+            data_config(config, options),
+            progress=here.leads and not options.quiet,
+            tokenizer=inherited_tokenizer(config, folder, options),
+        )
         return Trainer(config, options, folder, corpus, here).run()
 
 
@@ -75,23 +91,26 @@ class Trainer:
         context = self.config.model.shape.context
         self.batches = BatchSource(train_split.tokens, context, self.config.batch, self.config.data_seed)
         self.model = LoopedLM(self.config.model, seed=initialisation_seed(self.config.seed)).to(here.device).train()
+        self.store = CheckpointStore(folder / "checkpoints", options.keep)
+        self.start = starting_checkpoint(config, options) if not self.store.steps() else None
+        if self.start is not None:
+            refuse_misfit(self.start.folder, self.model)
         # Only now, when text and memory are known to suffice: a run that cannot start leaves nothing behind.
         if here.leads:
             settle_config(folder, config, digests)
         here.from_leader(None)
         self.module = distribute(Objective(self.model, options.recompute), options.strategy, here)
         self.optimiser = make_optimiser(self.module, self.config)
-        self.store = CheckpointStore(folder / "checkpoints", options.keep)
         if here.leads and not corpus.tokenizer.is_saved(folder / "model"):
             corpus.tokenizer.save(folder / "model")
         self.rate = 0.0
-        self.last_ppl: float | None = None
+        self.last: Validation | None = None
 
     def run(self) -> Outcome:
         step = self._resume()
         if step >= self.config.steps:
             self._export()
-            return Outcome(step, True, self.last_ppl, self.world.leads)
+            return Outcome(step, True, self.last, self.world.leads)
         self.rate = matmul_rate(getattr(torch, self.config.precision), self.world.device)
         with stops_ask() as stop, self._metrics(step) as metrics, self._progress(step) as meter:
             while step < self.config.steps:
@@ -100,19 +119,21 @@ class Trainer:
                 stopping = self.world.any(stop.requested)
                 self._milestones(step, stopping, metrics)
                 if stopping and step < self.config.steps:
-                    return Outcome(step, False, self.last_ppl, self.world.leads, True)
+                    return Outcome(step, False, self.last, self.world.leads, True)
         self._export()
-        return Outcome(step, True, self.last_ppl, self.world.leads, stop.requested)
+        return Outcome(step, True, self.last, self.world.leads, stop.requested)
 
     def _step(self, step: int, meter: Meter) -> dict[str, float]:
         """One optimiser step; the metrics row describes the state after it."""
         begin = time.perf_counter()
-        loops = self.model.recurrence.core.trained_depth or loop_depth(self.config.seed, step, self.config.max_loops)
+        config = self.config
+        drawn = loop_depth(config.seed, config.steps_before + step, config.max_loops)
+        loops = self.model.recurrence.core.trained_depth or drawn
         loss = self._accumulate_gradients(step, loops)
         norm = float(whole(torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.config.clip)))
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise RunFailure(self._divergence(step, loops, loss, norm))
-        rate = learning_rate(self.config, step)
+        rate = learning_rate(config, step)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         self.optimiser.step()
@@ -132,11 +153,12 @@ class Trainer:
     def _accumulate_gradients(self, step: int, loops: int) -> float:
         """Gradients of the mean loss over the whole batch, this process working on its share; returns that loss."""
         config, here = self.config, self.world
-        parts = self.batches.rows(step).chunk(self.micro_batches)
+        position = config.steps_before + step  # a run goes on in the streams of its parent
+        parts = self.batches.rows(position).chunk(self.micro_batches)
         mine = range(here.rank, self.micro_batches, here.size)
         total = 0.0
         for index in mine:
-            torch.manual_seed(dropout_seed(config.seed, step, index))
+            torch.manual_seed(dropout_seed(config.seed, position, index))
             with accumulating(self.module, last=index == mine[-1]):
                 with autocast(config.precision, here.device):
                     nll = self.module(parts[index].to(here.device), loops)
@@ -150,31 +172,35 @@ class Trainer:
         due = step == self.config.steps or step % self.options.checkpoint_every == 0
         validated = due or step % self.options.eval_every == 0
         if validated:
-            self.last_ppl = self._validate()
-            metrics.write({"step": step, "validation_ppl": self.last_ppl, "validation_loops": VALIDATION_DEPTH})
+            self.last = self._validate()
+            metrics.write({"step": step, "validation_ppl": self.last.ppl, "validation_loops": self.last.loops})
         if due or stopping:
             tensors = collect(self.model, self.optimiser)
             if self.world.leads:
-                self.store.save(step, tensors, self.last_ppl if validated else None)
+                self.store.save(step, tensors, self.last if validated else None)
 
-    def _validate(self) -> float:
-        """Perplexity at depth 8 on the first windows of the validation split."""
-        ppl = math.nan
+    def _validate(self) -> Validation:
+        """Perplexity on the first windows of the validation split."""
+        ppl, loops = math.nan, self.options.eval_loops or self.config.max_loops
         with gathered(self.module), autocast(self.config.precision, self.world.device):
             if self.world.leads:
                 (result,) = perplexity_over_depths(
-                    self.model, self.validation.tokens, [VALIDATION_DEPTH], limit=self.options.eval_windows
+                    self.model, self.validation.tokens, [loops], limit=self.options.eval_windows
                 )
                 ppl = result.ppl
-            return float(self.world.from_leader(ppl))
+            return Validation(float(self.world.from_leader(ppl)), loops)
 
     def _resume(self) -> int:
-        """Load the newest good checkpoint; the step to go on from."""
+        """Load the newest good checkpoint, or the parent's; the step to go on from."""
+        before = self.config.steps_before
         checkpoint = self.world.from_leader(self._newest() if self.world.leads else None)
         if checkpoint is None:
+            start = self.start or starting_checkpoint(self.config, self.options)
+            if start is not None:
+                restore(start, self.model, self.optimiser, before)
             return 0
-        restore(checkpoint, self.model, self.optimiser)
-        self.last_ppl = checkpoint.validation_ppl
+        restore(checkpoint, self.model, self.optimiser, before + checkpoint.step)
+        self.last = checkpoint.validation
         if self.world.leads and checkpoint.step < self.config.steps:
             log.info("continuing %s from step %d", self.folder, checkpoint.step)
         return checkpoint.step
