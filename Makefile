@@ -1,10 +1,11 @@
-# make install | demo | test | soak | coverage | audit. Each target sets up what it needs; a second run is fast.
+# make install | demo | test | test-matrix | soak | coverage | audit
+# Each target sets up what it needs; a second run is fast.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
-.PHONY: install demo test soak coverage audit clean
+.PHONY: install demo test test-matrix soak coverage audit clean
 
 install: $(READY)
 
@@ -28,6 +29,11 @@ test: $(READY)
 	$(BIN)/mypy
 	$(BIN)/bandit -q -c pyproject.toml -r src
 	$(PYTEST)
+
+# The tests under every condition they must not depend on: threads, instruction sets, precision, order, users, load.
+# Four runs of them, so four times as long; what it gave is in docs/operations.md.
+test-matrix: $(READY)
+	$(BIN)/python tests/matrix.py
 
 # Which lines and branches the tests reach, those of the commands that they start included.
 coverage: $(READY)

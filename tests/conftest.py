@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import random
 import signal
+from itertools import groupby
 
 import pytest
 import torch
 
 from tinymodels import NAMES
+
+
+def pytest_addoption(parser):
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="files, and the tests in each, in a random order")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Files stay together, because fixtures are shared in them."""
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        draw = random.Random(seed)
+        files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
+        draw.shuffle(files)
+        items[:] = [test for tests in files for test in draw.sample(tests, len(tests))]
+
+
+def pytest_report_header(config):
+    seed = config.getoption("--shuffle")
+    return None if seed is None else f"random order: --shuffle {seed}"
 
 
 @pytest.fixture(autouse=True)

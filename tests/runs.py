@@ -71,4 +71,4 @@ def command(corpus: Path, out: Path, *extra: str, **changes) -> list[str]:
 
 
 def scse(arguments: list[str], **keywords) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([SCSE, *arguments], capture_output=True, text=True, timeout=120, check=False, **keywords)
+    return subprocess.run([SCSE, *arguments], capture_output=True, text=True, check=False, **keywords)

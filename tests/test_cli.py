@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,25 +18,23 @@ SCSE = Path(sys.executable).with_name("scse")
 
 
 def scse(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([SCSE, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run([SCSE, *arguments], capture_output=True, text=True, check=False)
 
 
-def test_help_lists_the_commands_and_does_not_load_torch():
+def test_help_lists_the_commands():
     result = scse("--help")
     assert result.returncode == 0
     for command in ("families", "params", "flops"):
         assert f"  {command} " in result.stdout
-    probe = "import sys, scse.cli; scse.cli.main(['--help']); sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", probe], capture_output=True, check=False).returncode == 0
 
 
-def test_help_starts_in_under_half_a_second():
-    def seconds():
-        begin = time.perf_counter()
-        scse("--help")
-        return time.perf_counter() - begin
-
-    assert min(seconds() for _ in range(3)) < 0.5
+def test_help_loads_no_package_but_ours_and_so_starts_at_once():
+    probe = (
+        "import sys; before = set(sys.modules); import scse.cli; scse.cli.main(['--help'])\n"
+        "loaded = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "sys.exit(' '.join(loaded - sys.stdlib_module_names - {'scse'}) or 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False).stderr == ""
 
 
 def test_version():
@@ -163,5 +160,5 @@ def test_commands_that_compute_nothing_do_not_load_the_compiler(arguments):
     code = (
         f"import sys; from scse.cli import main; main({arguments.split()!r}); sys.exit('torch._dynamo' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

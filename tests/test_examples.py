@@ -25,7 +25,7 @@ def example(base, name, *arguments):
     environment = {**os.environ, "SCSE_CACHE": str(base / "cache"), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
         [sys.executable, EXAMPLES / name, *map(str, arguments)],
-        capture_output=True, text=True, timeout=300, check=True, cwd=base, env=environment,
+        capture_output=True, text=True, check=True, cwd=base, env=environment,
     ).stdout  # fmt: skip
 
 

@@ -88,7 +88,7 @@ def test_other_threads_set_no_handlers():
 
 
 @pytest.mark.parametrize(
-    ("number", "code", "said"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "inter")]
+    ("number", "code", "said"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
 )
 def test_a_command_answers_from_its_first_line_on(monkeypatch, capsys, number, code, said):
     monkeypatch.setattr(cli, "dispatch", lambda arguments: signal.raise_signal(number))

@@ -25,9 +25,7 @@ SOURCE_GAIN = 0.15
 MASK_THRESHOLD = 1e-8
 
 
-def _row(
-    name: str, composer: str, label: str, equation: str, look: str, options: Options, **facts: Any
-) -> Family:
+def _row(name: str, composer: str, label: str, equation: str, look: str, options: Options, **facts: Any) -> Family:
     """A row whose composer is a function of `scse.recurrence`; `look` is its colour and marker."""
     colour, marker = look.split()
     place = f"scse.recurrence.{composer}"

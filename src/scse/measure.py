@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 
 import torch
@@ -52,8 +52,15 @@ def time_by_kind(piece: Callable[[], object]) -> dict[str, float]:
     return {kind: part / total for kind, part in sorted(seconds.items(), key=lambda pair: -pair[1])}
 
 
+def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    """The memory of tensors, one that is given twice counted once."""
+    return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}.values())
+
+
 def peak_bytes(piece: Callable[[], object]) -> int:
     """How far the memory of tensors rises above where it stood, from torch's own record of every allocation.
+
+    What the piece works with and did not make, its model's weights above all, is not in it: see `bytes_of`.
 
     The process's resident size would also count what the C library keeps for later, which differs from run to run.
     """

@@ -297,7 +297,6 @@ def test_a_hub_that_cannot_be_reached_is_one_line_at_once(tmp_path: Path) -> Non
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
         )
     assert result.returncode == 2
     assert result.stderr.startswith("scse: corpus 'wikitext-2' is not at hand: put train.txt")

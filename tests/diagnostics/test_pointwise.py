@@ -13,6 +13,8 @@ from runs import run, write_corpus
 from scse.cli import main
 from scse.diagnostics import decompose, diagnose, random_direction_gain
 from scse.diagnostics.pointwise import FINITE_DIFFERENCE
+from scse.diagnostics.steering import steer, summary
+from scse.diagnostics.theory import theory
 from scse.errors import RunFailure, UserError
 from scse.progress import _Silent
 from scse.recurrence import deviation_map
@@ -78,6 +80,33 @@ def test_ratios_equal_a_direct_computation_per_batch():
         energy = float((h[2] - frame.hidden_anchor).pow(2).mean())
     assert found[2].bias_ratio == pytest.approx(np.mean(ratios), rel=1e-10)
     assert energy > 0
+
+
+@pytest.mark.parametrize("windows", [1, 3, 6])
+def test_a_rest_that_is_no_window_changes_nothing(windows):
+    """A split of whole windows and the same two tokens longer: the same numbers, however short the split is."""
+    model, whole = tiny("tuned-adapter"), 16 * windows + 1
+    exact, longer = (diagnose(model, TOKENS[:size], 4, 4, 2, (0, 3), SILENT) for size in (whole, whole + 2))
+    assert exact == longer
+    steered = [steer(model, TOKENS[:size], 6, 4, 4, SILENT) for size in (whole, whole + 2)]
+    assert summary(steered[0]) == summary(steered[1])
+    assert len(steered[0].forcing) == windows
+
+
+def test_a_batch_that_is_not_whole_is_left_out():
+    """Six windows in batches of four are one batch: a half one would count as much as the whole."""
+    model = tiny("tuned-adapter")
+    assert diagnose(model, TOKENS[: 16 * 6 + 1], 3, 4, 2, (), SILENT) == diagnose(model, TOKENS, 3, 4, 1, (), SILENT)
+
+
+def test_a_split_without_a_whole_window_is_a_mistake():
+    for measure in (
+        lambda tokens: diagnose(tiny("scse"), tokens, 3, 4, 2, (), SILENT),
+        lambda tokens: steer(tiny("scse"), tokens, 6, 4, 4, SILENT),
+        lambda tokens: theory(tiny("scse"), tokens, 1, 3, 2, SILENT),
+    ):
+        with pytest.raises(UserError, match="a split of 16 tokens has no whole window of 17; choose a longer text"):
+            measure(TOKENS[:16])
 
 
 def test_the_floor_guards_a_state_that_does_not_move():

@@ -148,7 +148,9 @@ def tiny_run(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("task", "depths"), [("completion", [4, 2]), ("steering", [5]), ("profile", [1, 2])], ids=lambda value: str(value)
+    ("task", "depths"),
+    [("completion", [4, 2]), ("steering", [5]), ("profile", [1, 2]), ("size", [None])],
+    ids=lambda value: str(value),
 )
 def test_a_suite_gets_its_columns_from_one_evaluation(tiny_run, task, depths):
     columns = [Column(f"{task} {depth}", task, depth=depth) for depth in depths]

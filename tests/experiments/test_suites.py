@@ -11,11 +11,15 @@ import pytest
 
 from scse.config import assemble, protocol, trained_as
 from scse.errors import UserError
+from scse.experiments.members import members, narrow
 from scse.experiments.presets import find_preset
 from scse.experiments.records import identity, new_record
-from scse.experiments.suite import Column, Preset, evaluation, fits, values_of
+from scse.experiments.suite import Column, Preset, Value, evaluation, fits, values_of
 from scse.experiments.suites import SUITES, find_suite
+from scse.experiments.suites.tables import change
 from scse.experiments.tasks import TASKS
+from scse.report.claims import TIMED
+from scse.report.evidence import Shelf, gather
 
 PAPER, MINI = find_preset("paper"), find_preset("mini", "wikitext-2-v1")
 ARMS = {(suite.name, arm.name): arm for suite in SUITES.values() for arm in suite.arms}
@@ -44,25 +48,94 @@ def test_a_suite_is_well_formed(name):
         assert header in headers
     assert suite.claims
     for claim in suite.claims:
-        assert {claim.left, *claim.right} <= set(arms), claim.text
-        assert {*claim.columns, claim.against or claim.columns[0]} <= set(headers), claim.text
-        assert claim.right
+        assert {*claim.lefts, *claim.right} <= set(arms), claim.text
+        assert {*claim.columns, *claim.against} <= set(headers), claim.text
+        assert claim.comparisons()
+        assert claim.margin is None or claim.within is None
+        assert not claim.within or f"{claim.within:g}" in claim.text, "the margin is stated"
         for left, right in claim.comparisons():
             assert left != right, claim.text
+    for left, right in suite.printed:
+        assert {left[0], right[0]} <= set(arms)
+        assert {left[1], right[1]} <= set(headers)
+
+
+def test_claims_about_one_model_are_those_of_rows_with_one_seed():
+    for suite in SUITES.values():
+        for claim in suite.claims:
+            seeds = {len(suite.arm(name).seeds) for name in (*claim.lefts, *claim.right)}
+            assert claim.of_models == (seeds == {1}), (suite.name, claim.text)
 
 
 @pytest.mark.parametrize("name", SUITES)
 def test_the_papers_own_values_bear_out_its_claims(name):
-    suite = SUITES[name]
-    for claim in suite.claims:
+    found = gather(SUITES[name], Shelf([], PAPER))
+    for claim in found.suite.claims:
         for left, right in claim.comparisons():
-            if left in suite.paper and right in suite.paper:
-                first, second = suite.paper[left], suite.paper[right]
-                if claim.tied:
-                    assert abs(first.mean - second.mean) <= 2 * max(first.sd, second.sd), claim.text
-                else:
-                    assert first.mean != second.mean
-                    assert (first.mean < second.mean) == claim.lower, (claim.text, left, right)
+            first = found.cells[left].paper
+            second = found.cells[right].paper if isinstance(right, tuple) else Value(right)
+            if first is None or second is None:
+                continue
+            doubt = TIMED * max(first.mean, second.mean) if found.cells[left].column.timed else 0.0
+            slack = claim.slack(second.mean)
+            if slack is not None:
+                assert abs(first.mean - second.mean) + doubt <= slack, claim.text
+            else:
+                assert abs(first.mean - second.mean) > doubt, claim.text
+                assert (first.mean < second.mean) == claim.lower, (claim.text, left, right)
+
+
+def test_a_change_over_depth_is_printed_or_the_difference_of_what_is():
+    found = gather(SUITES["long10k_95m"], Shelf([], PAPER))
+    assert found.cells["scse", "T=4 → 8"].paper == Value(-0.8)
+    assert found.cells["scse-5k", "T=4 → 8"].paper.mean == pytest.approx(96.9 - 97.3)
+    assert found.cells["step-adapter-5k", "T=4 → 8"].paper is None
+
+
+def test_a_change_over_depth_is_of_one_seed_and_needs_both_depths():
+    column = change(4, 8)
+    numbers = {(0, 4): 10.0, (0, 8): 9.0, (1, 4): 12.0, (1, 8): 10.5, (2, 8): 3.0}
+    records = [
+        record(seed=seed, column=Column("", depth=depth), metrics={"ppl": value})
+        for (seed, depth), value in numbers.items()
+    ]
+    assert values_of(records, MINI, ARM, column) == {0: -1.0, 1: -1.5}
+    suite = replace(SUITES["ablations"], columns=(column,), claims=())
+    assert gather(suite, Shelf(records, MINI)).cells["scse", column.header].values == {0: -1.0, 1: -1.5}
+    (member, *_) = members([suite], MINI, Path("runs"))
+    assert sorted(c.depth for c in member.columns) == [4, 8]
+    assert narrow([SUITES["long10k_95m"]], None, [4])[0].columns == (SUITES["long10k_95m"].column("T=4"),)
+
+
+def test_diagnostics_are_of_three_seeds_where_perplexities_are_of_five():
+    suite = SUITES["add-causal-forcing"]
+    found = {m.seed: {c.task for c in m.columns} for m in members([suite], MINI, Path("runs")) if m.arm.name == "scse"}
+    assert found == {s: {"perplexity", "diagnose"} if s < 3 else {"perplexity"} for s in range(5)}
+    cell = gather(suite, Shelf([], MINI)).cells["scse", "R_47"]
+    assert (cell.missing, cell.arm.seeds) == ((0, 1, 2), (0, 1, 2, 3, 4))
+
+
+def test_the_profile_takes_as_many_sequences_as_the_papers_numbers_imply():
+    suite = SUITES["scale_profile"]
+    latency, throughput = "T=48 latency (ms)", "T=48 throughput (10³ tokens/s)"
+    for arm in suite.arms:
+        tokens = suite.paper[arm.name, latency].mean * suite.paper[arm.name, throughput].mean
+        assert tokens == pytest.approx(arm.sequences * 128, rel=0.01)
+        asked = evaluation(PAPER, arm, suite.column(latency))
+        assert asked["dataset"] == f"random {16 if arm.group == '50M' else 8} × 128"
+
+
+def test_a_row_of_earlier_runs_is_shown_where_there_are_records_and_never_asked_for():
+    suite, name = SUITES["add-causal-forcing"], "sc-cond-subtractive-masked"
+    assert name not in {member.arm.name for member in members([suite], MINI, Path("runs"))}
+    assert name not in [arm.name for arm in gather(suite, Shelf([], MINI)).suite.arms]
+    old = record(arm=suite.arm(name))
+    found = gather(suite, Shelf([old], MINI))
+    assert found.cells[name, "T=8"].values == {1: 7.0}
+    assert found.cells[name, "T=8"].missing == ()
+    assert found.cells["sc-cond-subtractive", "T=8"].values == {}, "with a mask it is another model"
+    with pytest.raises(UserError, match="unknown arm"):
+        narrow([suite], [name], None)
 
 
 def test_a_misspelt_suite_gets_a_suggestion():
@@ -103,7 +176,7 @@ def test_the_seeds_are_the_papers():
 def test_mini_runs_are_plain_mini_runs_that_suites_share():
     plain = {**protocol("mini"), "data": "wikitext-2-v1"}
     for (suite, _), arm in ARMS.items():
-        if arm.protocol in ("wikitext-2", "wikitext-103") and arm.family != "unshared-4":
+        if arm.protocol in ("wikitext-2", "wikitext-103") and not arm.mini and not arm.kept:
             assert MINI.settings(arm) == plain, suite
     narrow = MINI.settings(ARMS["ablations", "unshared-4"])
     assert narrow == {**plain, "width": 88, "ff_width": 352}
@@ -131,7 +204,7 @@ COLUMN = Column("T=8", depth=8)
 
 def record(preset=MINI, arm=ARM, column=COLUMN, trained_steps=None, metrics=None, where=None, **changes):
     """The record that an evaluation for a cell would leave, changed in some way."""
-    settings = {**preset.settings(arm), "precision": "float32", "seed": 1, **changes}
+    settings = {"precision": "float32", "seed": 1, **preset.settings(arm), **changes}
     config = assemble(arm.family, settings)
     about = {**evaluation(preset, arm, column), **(where or {})}
     return new_record(identity(config, trained_steps or config.steps, **about), metrics or {"ppl": 7.0}, "hash")

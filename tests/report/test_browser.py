@@ -32,7 +32,7 @@ addEventListener("load", () => {
 def browse(page: Path, profile: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
     command += [f"--user-data-dir={profile}", "--enable-logging=stderr", "--v=0", *options, page.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return subprocess.run(command, capture_output=True, text=True, check=True)
 
 
 @pytest.mark.parametrize("width", [1200, 500])

@@ -104,6 +104,16 @@ def test_missing_and_partial_cells_say_so_and_never_show_a_default():
     assert evidence(lambda *_: None).state == MISSING
 
 
+def test_a_column_of_fewer_seeds_lacks_only_its_own():
+    few = replace(toys.T48, seeds=(0, 1))
+    suite = replace(toys.ABLATIONS, arms=(toys.LOOPED, toys.SCSE), columns=(toys.T8, few))
+    found = evidence(lambda arm, column, seed: None if seed == 2 else 5.0, suite)
+    row = rows(results(found))["SCSE"]
+    assert (row.note, [entry.note for entry in row.entries]) == ("seed 2 missing", [""] * 4)
+    assert [entry.text for entry in row.entries[1::2]] == ["5.0 ± 0.0 (2 of 3)", "5.0 ± 0.0 (2)"]
+    assert found.counts == (8, 10)
+
+
 def test_seeds_that_the_suite_does_not_ask_for_are_left_out():
     suite = replace(toys.ABLATIONS, arms=(replace(toys.SCSE, seeds=(0, 1)), toys.LOOPED))
     records = toys.records_of(toys.ABLATIONS, lambda arm, column, seed: 1000.0 if seed == 2 else 200.0)

@@ -125,7 +125,7 @@ class Commands:
     def close(self) -> None:
         self.process.stdin.close()
         self.process.stdout.close()
-        assert self.process.wait(timeout=30) == 0
+        assert self.process.wait() == 0
 
 
 def serve() -> None:

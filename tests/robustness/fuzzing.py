@@ -6,18 +6,17 @@ import contextlib
 import os
 import resource
 import signal
-from datetime import timedelta
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 CASES = int(os.environ.get("SCSE_FUZZ", "40"))
-SECONDS_PER_CASE = 30
+SECONDS_TO_HANG = 600 + 60 * CASES  # far beyond what a busy machine needs for all cases of a test
 EXTRA_MEMORY = 2 << 30  # bytes beyond what the process holds when the test begins
 
 many = settings(
     max_examples=CASES,
-    deadline=timedelta(seconds=SECONDS_PER_CASE),
+    deadline=None,
     derandomize="SCSE_FUZZ" not in os.environ,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -83,7 +82,7 @@ def within_bounds():
         raise TimeoutError("an input makes it hang")
 
     handler = signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(SECONDS_PER_CASE * 2 + CASES * 5)
+    signal.alarm(SECONDS_TO_HANG)
     try:
         yield
     finally:

@@ -100,7 +100,7 @@ def test_the_place_of_tensors_in_a_checkpoint_changes_nothing(corpus, tmp_path):
     config = config_for(corpus)
     model = LoopedLM(config.model, seed=5)
     optimiser = make_optimiser(model, config)
-    restore(Checkpoint(folder, 9, None), model, optimiser)
+    restore(Checkpoint(folder, 9, None), model, optimiser, 9)
     collected = collect(model, optimiser)
     found = collected.weights | collected.moments
     assert found.keys() == expected.keys()

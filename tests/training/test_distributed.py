@@ -26,9 +26,7 @@ PARTS = {"micro_batches": 2}
 def two_processes(arguments):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scse"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [*launcher, *arguments], capture_output=True, text=True, timeout=240, check=False, env=environment
-    )
+    return subprocess.run([*launcher, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
 def torchrun(corpus, out, strategy, family):

@@ -84,7 +84,7 @@ def test_signals_save_and_exit_cleanly(corpus, tmp_path, number):
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(number)
-    stdout, stderr = process.communicate(timeout=60)
+    stdout, stderr = process.communicate()
     assert process.returncode == 0, stderr
     assert "and saved; the same command continues" in stdout
     saved = CheckpointStore(out / "checkpoints", 2).newest()

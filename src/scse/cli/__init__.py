@@ -30,6 +30,8 @@ COMMANDS = {
     "pareto": "quality against FLOPs, time and cache memory",
     "profile": "latency, throughput and memory of each depth",
     "suite": "a table or figure of the paper: plan, run and follow its runs",
+    "sweep": "options × values × seeds: run every combination, select on validation",
+    "compare": "any runs beside each other: mean ± deviation over seeds, by what differs",
     "report": "tables, figures and claims from records, the paper's value beside ours",
     "bench": "performance ratios against a plain reference",
     "families": "every recurrence family: name, equation, options",

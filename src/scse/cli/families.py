@@ -21,8 +21,8 @@ def run(args: Arguments) -> None:
 
 def rows(structured: bool) -> list[dict[str, object]]:
     from scse.accounting import skeleton
+    from scse.families import FAMILIES
     from scse.model import model_config
-    from scse.recurrence import FAMILIES
 
     table: list[dict[str, object]] = []
     for family in FAMILIES:

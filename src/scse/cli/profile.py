@@ -1,6 +1,7 @@
-"""What each depth costs at inference on this machine: latency of a batch, tokens per second, peak memory of tensors.
+"""What each depth costs at inference on this machine: latency of a batch, tokens per second, peak allocated memory.
 
-'spread_ms' is the distance between the quartiles of the repeated measurements.
+'spread_ms' is the distance between the quartiles of the repeated measurements, 'peak_allocated_mib' counts weights and
+activations.
 """
 
 from __future__ import annotations

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scse.cli.common import Arguments, add_json, print_rows, require_positive
 
 if TYPE_CHECKING:
-    from scse.experiments.suite import Preset
+    from scse.experiments.records import Record
+    from scse.experiments.suite import Preset, Suite
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,6 +35,7 @@ def run(args: Arguments) -> None:
     from scse.experiments.records import FILE, read_records
     from scse.experiments.suites import SUITES, find_suite
     from scse.files import expand
+    from scse.report.elsewhere import listed, unused
     from scse.report.write import record_files, write_report
 
     require_positive(args, "limit", "steps")
@@ -42,6 +45,7 @@ def run(args: Arguments) -> None:
     records = read_records(record_files([expand(text) for text in args.records]))
     if not records:
         raise UserError(f"there are no records in {', '.join(args.records)}; evaluate a run first: it writes a {FILE}")
+    refuse_if_nothing_fits(suites, preset, records, args.preset)
     out = expand(args.out)
     parts = write_report(suites, preset, records, out)
     rows = [
@@ -49,9 +53,24 @@ def run(args: Arguments) -> None:
         for part in parts
     ]
     print_rows(rows, args.json, title=f"{len(records)} records, preset '{preset.name}'")
-    if not any(part.found for part in parts):
-        print(f"none of the records is of a run of these suites at preset '{preset.name}'", file=sys.stderr)
+    if left_out := unused(suites, preset, records):
+        print(f"not shown, being of other runs or other evaluations: {listed(left_out)}", file=sys.stderr)
     print(f"report: {out / 'index.html'}", file=sys.stderr if args.json else sys.stdout)
+
+
+def refuse_if_nothing_fits(suites: Sequence[Suite], preset: Preset, records: Sequence[Record], name: str) -> None:
+    """A page without a number helps nobody: say what the records are of, and what would show them."""
+    from scse.errors import UserError
+    from scse.report.elsewhere import listed, remedy, sizes
+    from scse.report.evidence import Shelf, gather
+
+    shelf = Shelf(records, preset)
+    if any(gather(suite, shelf).counts[0] for suite in suites):
+        return
+    there = listed(sizes(records)) or f"{len(records)} records, none of them a perplexity"
+    options = remedy(suites, name, records)
+    way = f"give {options}" if options else "'scse compare' shows any runs"
+    raise UserError(f"none of the records is of a run of these suites at preset '{name}' (there are: {there}); {way}")
 
 
 def chosen_preset(args: Arguments) -> Preset:

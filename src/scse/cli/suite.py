@@ -12,7 +12,8 @@ size; 'mini' keeps every comparison at a size for two cores and evaluates on the
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,17 +43,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="D", help="train on this corpus instead (mini: stdlib unless given)")
     add_data_folders(parser)
     parser.add_argument("--only", type=_names, metavar="A,A", help="only these rows")
-    parser.add_argument("--seeds", type=_seeds, metavar="N,N", help="only these seeds")
+    parser.add_argument("--seeds", type=seed_list, metavar="N,N", help="only these seeds")
     parser.add_argument("--depths", type=positive_ints, metavar="T,T", help="only these depths")
     parser.add_argument("--steps", type=int, metavar="N", help="train every run for N steps")
     parser.add_argument("--limit", type=int, metavar="N", help="evaluate on the first N windows (mini: 512)")
+    add_running(parser)
+    add_json(parser)
+
+
+def add_running(parser: argparse.ArgumentParser) -> None:
+    """How members are run, for suites and sweeps."""
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="run N members at a time")
     parser.add_argument("--slurm", action="store_true", help="run the members on a Slurm cluster")
     parser.add_argument(
         "--slurm-set", action="append", default=[], metavar="K=V", help="an option of submitit, such as timeout_min=600"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
-    add_json(parser)
 
 
 def run(args: Arguments) -> int:
@@ -66,7 +72,7 @@ def show_list(args: Arguments) -> None:
     from scse.experiments.suites import SUITES
 
     rows = [
-        {"suite": s.name, "rows": len(s.arms), "runs": sum(len(arm.seeds) for arm in s.arms), "title": s.title}
+        {"suite": s.name, "rows": len(s.asked), "runs": sum(len(arm.seeds) for arm in s.asked), "title": s.title}
         for s in SUITES.values()
     ]
     print_rows(rows, args.json)
@@ -75,17 +81,22 @@ def show_list(args: Arguments) -> None:
 def show_plan(args: Arguments) -> None:
     from scse.experiments.members import unavailable_columns
 
-    chosen, rows, costs = chosen_members(args), [], []  # mistakes are told before torch is loaded
-    from scse.experiments.cost import Estimator
+    chosen = chosen_members(args)
+    absent = unavailable_columns(chosen_suites(args), chosen_preset(args), args.data_dir)
+    print_plan(args, args.preset, chosen, Path(args.runs), absent)
 
-    estimator = Estimator(Path(args.runs))
+
+def print_plan(args: Arguments, preset: str, chosen: Sequence[Member], runs: Path, absent: Sequence[str]) -> None:
+    """What is done and what is left to do, member by member and together."""
+    from scse.experiments.cost import Estimator  # loads torch: mistakes have been told before
+
+    estimator, rows, costs = Estimator(runs), [], []
     for member in chosen:
         missing = member.missing(args.data_dir)
         cost = estimator.cost(member, missing)
         costs.append(cost)
         row = {**describe(member, args.data_dir), "flops": cost.flops, "seconds": round(cost.seconds)}
         rows.append({**row, "speed": "measured" if cost.measured else "estimated"})
-    absent = unavailable_columns(chosen_suites(args), chosen_preset(args), args.data_dir)
     total = {
         "runs": len(rows),
         "trained": sum(row["step"] == row["steps"] for row in rows),
@@ -93,7 +104,7 @@ def show_plan(args: Arguments) -> None:
         "seconds": round(sum(cost.seconds for cost in costs)),
     }
     if args.json:
-        print_json({"preset": args.preset, "members": rows, "total": total, "not_available": absent})
+        print_json({"preset": preset, "members": rows, "total": total, "not_available": absent})
         return
     shown = [{**row, "flops": f"{row['flops']:.1e}", "seconds": duration(row["seconds"])} for row in rows]
     print_rows(shown, False)
@@ -139,32 +150,48 @@ def totals(runs: Sequence[Member], data_dir: str | None) -> dict[str, Any]:
 def run_suites(args: Arguments) -> int:
     from scse.experiments.members import unavailable_columns
 
-    chosen = chosen_members(args)  # mistakes are told before torch is loaded
-    from scse.experiments.runner import run_jobs
-    from scse.experiments.work import Job, Outcome
-
-    crew = chosen_crew(args)
-    alone = args.processes == 1 and not args.slurm
-    how = {"data_dir": args.data_dir, "cache_dir": args.cache_dir, "all_depths": args.depths is None}
-    jobs = [Job(member, quiet=args.quiet or not alone, **how) for member in chosen]
-    results = run_jobs(jobs, crew)
-    counts = {outcome.name.lower(): 0 for outcome in Outcome}
-    for result in results.values():
-        counts[result.outcome.name.lower()] += 1
-    failures = {name: result.reason for name, result in results.items() if result.outcome is Outcome.FAILED}
-    finished = counts["done"] + counts["failed"] == len(jobs)
+    chosen = chosen_members(args)
+    ended = carry_out(args, chosen, Path(args.runs), all_depths=args.depths is None)
     absent = unavailable_columns(chosen_suites(args), chosen_preset(args), args.data_dir)
     if args.json:
-        summary = {"runs": len(jobs), "done": counts["done"], "finished": finished}
-        print_json({**summary, "failures": failures, "not_available": absent})
-        return 1 if failures else 0
-    print(f"{counts['done']} of {len(jobs)} runs are trained and evaluated")
-    say_absent(absent)
-    for name, reason in failures.items():
+        print_json({**asdict(ended), "not_available": absent})
+    else:
+        say_ended(ended)
+        say_absent(absent)
+    return 1 if ended.failures else 0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the members of an invocation ended; `failures` holds reasons by name."""
+
+    runs: int
+    done: int
+    finished: bool
+    failures: Mapping[str, str]
+
+
+def carry_out(args: Arguments, chosen: Sequence[Member], runs: Path, all_depths: bool) -> Ended:
+    """Train and evaluate what is missing, as the options of `add_running` say."""
+    from scse.experiments.runner import run_jobs  # loads torch: mistakes have been told before
+    from scse.experiments.work import Job, Outcome
+
+    crew = chosen_crew(args, runs)
+    alone = args.processes == 1 and not args.slurm
+    how = {"data_dir": args.data_dir, "cache_dir": args.cache_dir, "all_depths": all_depths}
+    jobs = [Job(member, quiet=args.quiet or not alone, **how) for member in chosen]
+    results = run_jobs(jobs, crew)
+    done = sum(result.outcome is Outcome.DONE for result in results.values())
+    failures = {name: result.reason for name, result in results.items() if result.outcome is Outcome.FAILED}
+    return Ended(len(jobs), done, done + len(failures) == len(jobs), failures)
+
+
+def say_ended(ended: Ended) -> None:
+    print(f"{ended.done} of {ended.runs} runs are trained and evaluated")
+    for name, reason in ended.failures.items():
         print(f"failed: {name}: {reason}")
-    if not finished:
+    if not ended.finished:
         print("stopped and saved; the same command continues")
-    return 1 if failures else 0
 
 
 def say_absent(columns: Sequence[str]) -> None:
@@ -214,12 +241,12 @@ def chosen_members(args: Arguments) -> list[Member]:
     return found
 
 
-def chosen_crew(args: Arguments) -> Crew:
+def chosen_crew(args: Arguments, runs: Path) -> Crew:
     from scse.experiments.runner import in_processes, in_this_process, on_cluster
 
     if args.slurm:
         options = {k: int(str(v)) if str(v).isdigit() else v for k, v in settings(args.slurm_set).items()}
-        return on_cluster(Path(args.runs) / ".submitit", options)
+        return on_cluster(runs / ".submitit", options)
     return in_this_process if args.processes == 1 else in_processes(args.processes)
 
 
@@ -235,7 +262,7 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-def _seeds(text: str) -> list[int]:
+def seed_list(text: str) -> list[int]:
     parts = text.split(",")
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(f"expected whole numbers separated by commas, got '{text}'")

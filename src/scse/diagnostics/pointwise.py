@@ -24,7 +24,7 @@ from scse.diagnostics.differentials import (
     push,
     unit,
 )
-from scse.evaluation.perplexity import windows
+from scse.evaluation.perplexity import whole_windows
 from scse.model import LoopedLM, State
 from scse.progress import Meter
 from scse.recurrence import Frame, Recurrence, deviation_map
@@ -85,10 +85,13 @@ def diagnose(
     gain_steps: Sequence[int],
     meter: Meter,
 ) -> list[StepDiagnosis]:
-    """Diagnose steps 0 … steps − 1 of ordinary trajectories; ratios are formed per batch and then averaged."""
+    """Diagnose steps 0 … steps − 1 of ordinary trajectories; ratios are formed per batch and then averaged.
+
+    All batches have one shape, as in the paper.
+    """
     wide = copy.deepcopy(model).double()
     batches_of_steps: list[list[dict[str, float]]] = []
-    for number, (inputs, _) in enumerate(windows(tokens, model.config.shape.context, batch, batch * batches)):
+    for number, (inputs, _) in enumerate(whole_windows(tokens, model.config.shape.context, batch, batches)):
         states = model.unroll(inputs)
         measured: list[dict[str, float]] = []
         bias = (0.0, 0.0)

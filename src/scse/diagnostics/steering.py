@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from scse.diagnostics.differentials import check_finite
-from scse.evaluation.perplexity import windows
+from scse.evaluation.perplexity import whole_windows
 from scse.model import LoopedLM, unroll
 from scse.progress import Meter
 from scse.recurrence import Recurrence, deviation_map
@@ -71,7 +71,7 @@ class Steering:
 def steer(model: LoopedLM, tokens: np.ndarray, inputs: int, steps: int, trained_depth: int, meter: Meter) -> Steering:
     """Roll the first `inputs` windows out from their anchors, once per gain, in float64."""
     wide = copy.deepcopy(model).double()
-    ids, _ = next(windows(tokens, model.config.shape.context, inputs, inputs))
+    ids, _ = next(whole_windows(tokens, model.config.shape.context, inputs))
     e = wide.embed(ids)
     frame = wide.recurrence.begin(e)
     zero = torch.zeros_like(anchor_of(frame.anchor))

@@ -28,7 +28,7 @@ from scse.diagnostics.secants import (
     secant_maps,
     seen_through,
 )
-from scse.evaluation.perplexity import windows
+from scse.evaluation.perplexity import whole_windows
 from scse.model import LoopedLM
 from scse.progress import Meter
 from scse.recurrence import deviation_map
@@ -135,7 +135,7 @@ def theory(
     """
     wide = copy.deepcopy(model).double().eval()
     found = []
-    for ids, targets in windows(tokens, model.config.shape.context, 1, inputs):
+    for ids, targets in whole_windows(tokens, model.config.shape.context, 1, inputs):
         with differentiable():
             step, loss, start = one_input(wide, ids, targets, first)
             found.append(analyse(step, loss, start, first, last, meter, order))

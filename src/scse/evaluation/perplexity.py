@@ -45,6 +45,21 @@ def windows(tokens: np.ndarray, context: int, batch: int, limit: int | None = No
         yield torch.from_numpy(rest[None, :-1]), torch.from_numpy(rest[None, 1:])
 
 
+def whole_windows(tokens: np.ndarray, context: int, batch: int, batches: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
+    """The first `batches` of `windows`, all of one shape; what fills no window, or no batch, is left out.
+
+    For means over batches, in which a short one would count as much as the others. A split of fewer windows than a
+    batch gives them all as one.
+    """
+    found = (len(tokens) - 1) // context
+    if found < 1:
+        raise UserError(
+            f"a split of {len(tokens)} tokens has no whole window of {context + 1}; choose a longer text or split"
+        )
+    batch = min(batch, found)
+    yield from islice(windows(tokens, context, batch, found), min(batches, found // batch))
+
+
 @torch.no_grad()
 def perplexity_over_depths(
     model: LoopedLM,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from scse.measure import elapsed, peak_bytes
+from scse.measure import bytes_of, elapsed, peak_bytes
 from scse.model import LoopedLM
 
 WARM_UP = 2
@@ -17,13 +17,17 @@ WARM_UP = 2
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """Median latency of a batch through to its logits, the spread between quartiles, and the memory it needs."""
+    """Median latency of a batch through to its logits, the spread between quartiles, and the most memory allocated.
+
+    `peak_allocated_mib` is what an accelerator calls peak allocated memory: the weights, the batch, and all that is
+    made of them. Records of `peak_mib`, which earlier revisions wrote, leave the weights out.
+    """
 
     depth: int
     latency_ms: float
     spread_ms: float
     tokens_per_second: float
-    peak_mib: float
+    peak_allocated_mib: float
 
 
 @torch.no_grad()
@@ -44,5 +48,6 @@ def profile(model: LoopedLM, depths: Sequence[int], batch: int, length: int, rep
 def _row(model: LoopedLM, ids: torch.Tensor, depth: int, seconds: list[float]) -> ProfileRow:
     median = statistics.median(seconds)
     low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else (median, median, median)
-    memory = peak_bytes(lambda: model(ids, depth))
+    held = bytes_of([*model.parameters(), *model.buffers(), ids])
+    memory = held + peak_bytes(lambda: model(ids, depth))
     return ProfileRow(depth, 1e3 * median, 1e3 * (high - low), ids.numel() / median, memory / 2**20)

@@ -13,7 +13,7 @@ from scse.accounting import skeleton
 from scse.config import Shape, TrainConfig, assemble
 from scse.errors import UserError
 from scse.experiments.members import Member
-from scse.experiments.suite import CEILING, PROFILED_SEQUENCES, Column, diagnosed_batches
+from scse.experiments.suite import CEILING, Column, diagnosed_batches
 from scse.flops import token_flops
 from scse.recurrence import Recurrence
 from scse.training.optimiser import resolve_precision
@@ -86,7 +86,8 @@ def evaluation_flops(member: Member, missing: Sequence[Column], config: TrainCon
         "completion": min(limit or PASSAGES, PASSAGES) * PASSAGE,
         "diagnose": batch * batches * shape.context * DIAGNOSED_MAPS,
         "adaptive": windows * CALIBRATED_SPLITS,
-        "profile": PROFILED_SEQUENCES * shape.context * 9,
+        "profile": member.arm.sequences * shape.context * 9,
+        "size": 0,
     }
     deepest: dict[tuple[str, str | None], int] = {}
     for column in missing:

@@ -9,7 +9,7 @@ from pathlib import Path
 from scse.data import at_hand
 from scse.errors import UserError, unknown_name
 from scse.experiments.records import FILE, Record, read_records
-from scse.experiments.suite import Arm, Column, Preset, Suite, evaluation, fits, narrowed
+from scse.experiments.suite import Arm, Column, Preset, Suite, evaluation, fits, narrowed, seeds_of
 
 # The fixed depths of the paper. Where a run is unrolled anyway, all of them on the way are read.
 STANDARD_DEPTHS = (4, 8, 12, 16, 24, 32, 48)
@@ -90,13 +90,14 @@ def members(suites: Sequence[Suite], preset: Preset, runs: Path, seeds: Sequence
     """Every run that some suites need, each once, the first seeds of all arms before the second."""
     found: dict[Path, Member] = {}
     for suite in suites:
-        for arm in suite.arms:
+        for arm in suite.asked:
             for seed in arm.seeds:
                 if seeds is not None and seed not in seeds:
                     continue
                 folder = runs / preset.folder(arm) / f"seed{seed}"
                 known = found.get(folder) or Member(folder, preset, arm, seed, ())
-                found[folder] = replace(known, columns=_united(known.columns, suite.columns, preset, arm))
+                wanted = [part for c in suite.columns if seed in seeds_of(arm, c) for part in c.parts()]
+                found[folder] = replace(known, columns=_united(known.columns, wanted, preset, arm))
     return sorted(found.values(), key=lambda member: member.seed)
 
 
@@ -110,9 +111,14 @@ def _united(known: tuple[Column, ...], more: Iterable[Column], preset: Preset, a
     return tuple(by_meaning.values())
 
 
+def _at(column: Column, depths: Sequence[int]) -> bool:
+    """Whether all a column needs is at some of these depths."""
+    return all(part.depth in depths for part in column.parts())
+
+
 def narrow(suites: Sequence[Suite], only: Sequence[str] | None, depths: Sequence[int] | None) -> list[Suite]:
     """Only some arms, by name, and only some depths; a name or depth that no suite has is an error."""
-    names = [arm.name for suite in suites for arm in suite.arms]
+    names = [arm.name for suite in suites for arm in suite.asked]
     for name in only or ():
         if name not in names:
             raise unknown_name("arm", name, list(dict.fromkeys(names)))
@@ -122,8 +128,8 @@ def narrow(suites: Sequence[Suite], only: Sequence[str] | None, depths: Sequence
             raise UserError(f"no column has depth {depth} (depths: {', '.join(map(str, sorted(known)))})")
     kept = []
     for suite in suites:
-        arms = [arm for arm in suite.arms if not only or arm.name in only]
-        columns = [c for c in suite.columns if not depths or c.task not in LOOPED_TASKS or c.depth in depths]
+        arms = [arm for arm in suite.asked if not only or arm.name in only]
+        columns = [c for c in suite.columns if not depths or c.task not in LOOPED_TASKS or _at(c, depths)]
         if arms and columns:
             kept.append(narrowed(suite, arms, columns))
     if not kept:

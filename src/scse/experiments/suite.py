@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scse.config import SCALES, protocol, trained_as
 from scse.experiments.records import Record
+from scse.experiments.statements import Claim, Place, Printed, Value
 from scse.files import safe_name
 
 DEFAULT_SEEDS = (0, 1, 2)
@@ -28,7 +29,7 @@ CEILING = 48
 
 Settings = Mapping[str, object]
 
-__all__ = ["Arm", "Claim", "Column", "Preset", "Suite", "Value", "fits", "trained_as", "values_of"]
+__all__ = ["Arm", "Claim", "Column", "Preset", "Printed", "Suite", "Value", "fits", "trained_as", "values_of"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ class Arm:
 
     `name` is unique in the suite, `group` the heading it stands under. `settings` change single options of the run,
     `mini` more of them under the mini preset (an unshared control must match another number of parameters there).
-    A `reference` is shown, but takes no part in what is best.
+    A `reference` is shown, but takes no part in what is best. `beside`: the paper's table has no such row; its numbers,
+    if any, stand elsewhere in the paper. `kept`: nobody is asked to run it, but records of it are shown. `sequences` is
+    how many are profiled at a time.
     """
 
     name: str
@@ -49,6 +52,9 @@ class Arm:
     settings: Settings = field(default_factory=dict)
     mini: Settings = field(default_factory=dict)
     reference: bool = False
+    beside: bool = False
+    kept: bool = False
+    sequences: int = PROFILED_SEQUENCES
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,8 @@ class Column:
 
     `data` names another corpus than the run's own, `split` the part of it. `lower` says which direction is better;
     None: neither. `only` names the families that have such a number; empty: all. The depth of the task "diagnose" is
-    the step t, counted from 0.
+    the step t, counted from 0. With `since` the number is the change from that depth to `depth`. `seeds` are the only
+    ones of an arm that are evaluated; empty: all. `beside`: the paper's table has no such column.
     """
 
     header: str
@@ -71,48 +78,41 @@ class Column:
     lower: bool | None = True
     only: tuple[str, ...] = ()
     split: str = "test"
+    since: int | None = None
+    seeds: tuple[int, ...] = ()
+    beside: bool = False
 
+    @property
+    def timed(self) -> bool:
+        """Whether another measurement of the same model gives another number."""
+        return self.metric in ("latency_ms", "tokens_per_second")
 
-@dataclass(frozen=True)
-class Value:
-    """A number of the paper, in the column's unit, with its standard deviation where it is printed."""
-
-    mean: float
-    sd: float | None = None
-
-
-@dataclass(frozen=True)
-class Claim:
-    """The paper's statement `text`: `left` is below each arm of `right` (above, if not `lower`) in these columns.
-
-    Arms and columns by name and header. With `tied` the claim is instead that no difference is seen. With `against`
-    the right side is read in that one column, whatever the left side's: a claim about a change over depth.
-    """
-
-    text: str
-    left: str
-    right: tuple[str, ...]
-    columns: tuple[str, ...]
-    lower: bool = True
-    tied: bool = False
-    against: str = ""
-
-    def comparisons(self) -> list[tuple[tuple[str, str], tuple[str, str]]]:
-        """The cells (arm, column header) to compare: each left one with its right one."""
-        return [((self.left, c), (arm, self.against or c)) for arm in self.right for c in self.columns]
+    def parts(self) -> tuple[Column, ...]:
+        """The columns of single depths behind this one: itself, or the two that a change is between."""
+        plain = replace(self, since=None)
+        return (plain,) if self.since is None else (plain, replace(plain, depth=self.since))
 
 
 @dataclass(frozen=True)
 class Suite:
-    """`paper` holds the paper's values by (arm, column header); what it does not report is absent."""
+    """`paper` holds the paper's values by (arm, column header); what it does not report is absent.
+
+    `printed` holds the differences that the paper prints, by the two cells.
+    """
 
     name: str
     title: str
     arms: tuple[Arm, ...]
     columns: tuple[Column, ...]
-    paper: Mapping[tuple[str, str], Value] = field(default_factory=dict)
+    paper: Mapping[Place, Value] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     figure: str = ""
+    printed: Mapping[tuple[Place, Place], Printed] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> list[Arm]:
+        """The arms to run, without those that are only kept."""
+        return [arm for arm in self.arms if not arm.kept]
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
@@ -171,8 +171,16 @@ class Preset:
         return str(self.settings(arm).get("data", "stdlib"))
 
 
-def values_of(records: Iterable[Record], preset: Preset, arm: Arm, column: Column) -> dict[int, float]:
+def seeds_of(arm: Arm, column: Column) -> tuple[int, ...]:
+    """The seeds with which a cell is evaluated."""
+    return tuple(seed for seed in arm.seeds if not column.seeds or seed in column.seeds)
+
+
+def values_of(records: Sequence[Record], preset: Preset, arm: Arm, column: Column) -> dict[int, float]:
     """{seed: number} of one cell, in the column's unit, from the records that fit it."""
+    if column.since is not None:
+        after, before = (values_of(records, preset, arm, part) for part in column.parts())
+        return {seed: after[seed] - before[seed] for seed in after if seed in before}
     asked, settings = evaluation(preset, arm, column), preset.settings(arm)
     return {
         record.seed: float(record.metrics[column.metric]) * column.unit
@@ -236,7 +244,11 @@ def diagnosed_batches(limit: int | None) -> tuple[int, int]:
 def _profiled(preset: Preset, arm: Arm, column: Column) -> dict[str, Any]:
     settings = preset.settings(arm)
     length = settings.get("context", SCALES[str(settings.get("scale", "mini"))].context)
-    return {"dataset": f"random {PROFILED_SEQUENCES} × {length}", "split": "", "limit": None}
+    return {"dataset": f"random {arm.sequences} × {length}", "split": "", "limit": None}
+
+
+def _sized(preset: Preset, arm: Arm, column: Column) -> dict[str, Any]:
+    return {"dataset": "", "split": "", "limit": None}
 
 
 def _steered(preset: Preset, arm: Arm, column: Column) -> dict[str, Any]:
@@ -244,7 +256,13 @@ def _steered(preset: Preset, arm: Arm, column: Column) -> dict[str, Any]:
 
 
 # What the records of a task have that those of "perplexity" do not.
-_PARTICULARS = {"adaptive": _adaptive, "diagnose": _diagnosed, "profile": _profiled, "steering": _steered}
+_PARTICULARS = {
+    "adaptive": _adaptive,
+    "diagnose": _diagnosed,
+    "profile": _profiled,
+    "size": _sized,
+    "steering": _steered,
+}
 
 
 def _short(corpus: str) -> str:

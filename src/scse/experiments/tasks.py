@@ -25,6 +25,7 @@ from scse.evaluation.runs import Run
 from scse.experiments.records import FILE, Record, append_records, identity, new_record
 from scse.experiments.suite import CEILING, PROFILED_SEQUENCES, STEERED_INPUTS, Column, diagnosed_batches
 from scse.generation.quality import cached_perplexity
+from scse.model import trainable_parameters
 from scse.progress import progress
 
 Rows = list[dict[str, Any]]
@@ -32,7 +33,10 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Text:
-    """What is read: a corpus (None: the run's own), a split, how many windows or passages of it, how many at a time."""
+    """What is read: a corpus (None: the run's own), a split, how many windows or passages of it, how many at a time.
+
+    `sequences` is for the profile, which reads no text: how many sequences of random tokens.
+    """
 
     data: str | None = None
     split: str = "test"
@@ -42,6 +46,7 @@ class Text:
     data_dir: str | None = None
     cache_dir: str | None = None
     show: bool = True
+    sequences: int = PROFILED_SEQUENCES
 
 
 @dataclass(frozen=True)
@@ -177,6 +182,13 @@ def profiled(
     return Evaluated(rows, records, f"{run.folder}: {batch} sequences of {length} tokens")
 
 
+def sized(run: Run) -> Evaluated:
+    """How many numbers are trained, which is what the weights take to store."""
+    numbers = {"parameters": trainable_parameters(run.model)}
+    record = _record(run, numbers, "", depth=None, dataset="", split="", task="size")
+    return Evaluated([numbers], [record], str(run.folder))
+
+
 # ------------------------------------------------- as a suite asks for them
 
 
@@ -204,7 +216,11 @@ def _steering_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evalua
 
 
 def _profile_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evaluated:
-    return profiled(run, _depths(columns), PROFILED_SEQUENCES)
+    return profiled(run, _depths(columns), text.sequences)
+
+
+def _size_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evaluated:
+    return sized(run)
 
 
 SuiteTask = Callable[[Run, Text, Sequence[Column]], Evaluated]
@@ -215,6 +231,7 @@ TASKS: Mapping[str, SuiteTask] = {
     "completion": _completion_columns,
     "diagnose": _diagnose_columns,
     "profile": _profile_columns,
+    "size": _size_columns,
     "steering": _steering_columns,
 }
 

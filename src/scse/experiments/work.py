@@ -94,7 +94,7 @@ def evaluate_member(job: Job) -> None:
         run = open_run(member.folder)
         for (task, corpus, split), columns in _by_evaluation(member, member.missing(job.data_dir)).items():
             text = Text(corpus, split, member.preset.limit, show=not job.quiet)
-            text = replace(text, data_dir=job.data_dir, cache_dir=job.cache_dir)
+            text = replace(text, data_dir=job.data_dir, cache_dir=job.cache_dir, sequences=member.arm.sequences)
             try:
                 wanted = [*columns, *(_on_the_way(columns) if job.all_depths else ())]
                 wrong += keep(run, TASKS[task](run, text, wanted)).faults

@@ -1,38 +1,53 @@
-"""Whether the records support a claim of the paper, judged from paired 95 % t intervals over common seeds.
+"""Whether the records support a claim of the paper.
 
-A claim compares one arm with others, or with itself at another depth. It is supported if every interval lies on the
-claimed side of zero, contradicted if one lies wholly on the other side; anything else, runs that are missing above all,
-cannot tell. A claim of a tie is supported if every interval includes zero, and contradicted if one does not.
+A claim compares arms with each other, with themselves at another depth, or with a number. Methods are compared by the
+95 % t interval of the paired difference over common seeds:
+
+    order        supported if the interval lies on the claimed side of zero, contradicted if on the other
+    equivalence  supported if the interval lies within the claim's margin, contradicted if it lies outside
+
+and if neither, we can't tell; not yet, where runs are missing. A claim about single models is judged from one seed: an
+exact number stands for itself, a time for itself give or take `TIMED`. All comparisons must support a claim, and one
+contradicts it; where it speaks of most, more than half and half of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from scse.experiments.statements import Place, Printed
 from scse.experiments.statistics import PairedDifference, paired_difference
-from scse.experiments.suite import Claim
+from scse.experiments.suite import Claim, Value, seeds_of
 from scse.report.evidence import Cell, Evidence
 
-SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "can't tell yet"
+SUPPORTED, CONTRADICTED, UNDECIDED, PENDING = "supported", "contradicted", "can't tell", "can't tell yet"
+# Two times of one machine that are closer than this, as a share of the larger, are not told apart.
+TIMED = 0.03
 
-Cells = Mapping[tuple[str, str], Cell]
+Cells = Mapping[Place, Cell]
+Differences = Mapping[tuple[Place, Place], Printed]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """left − right, in one column or over two. Without a `difference` the `reason` says why there is none."""
+    """left − right, in one column or over two. Without a `difference` the `reason` says why there is none.
+
+    `printed` is the paper's own difference, if it prints one. `slack` is the margin of a claim of equivalence.
+    """
 
     left: Cell
     right: Cell
     difference: PairedDifference | None
-    reason: str
     verdict: str
+    reason: str = ""
+    printed: Printed | None = None
+    slack: float | None = None
 
     @property
-    def paper(self) -> float | None:
-        """The paper's own difference of means."""
+    def of_means(self) -> float | None:
+        """The difference of the paper's means."""
         left, right = self.left.paper, self.right.paper
         return None if left is None or right is None else left.mean - right.mean
 
@@ -47,6 +62,16 @@ class Comparison:
     @property
     def partial(self) -> bool:
         return bool(self.left.missing or self.right.missing)
+
+    @property
+    def clearance(self) -> float:
+        """How far the interval is from where the verdict would be another; −1 where there is none."""
+        if self.difference is None:
+            return -1.0
+        size, half = abs(self.difference.mean), self.difference.half_width
+        if self.slack is None:
+            return abs(size - half)
+        return abs(self.slack - size - half) if self.verdict == SUPPORTED else abs(size - half - self.slack)
 
 
 @dataclass(frozen=True)
@@ -64,56 +89,95 @@ class Judgement:
         That is the clearest contradiction, the weakest support, or what is missing.
         """
         sharing = [comparison for comparison in self.comparisons if comparison.verdict == self.verdict]
-        return (max if self.verdict == CONTRADICTED else min)(sharing, key=_clearance)
+        return (max if self.verdict == CONTRADICTED else min)(sharing, key=lambda comparison: comparison.clearance)
 
 
 def judge_all(evidence: Evidence) -> list[Judgement]:
-    return [judge(claim, evidence.cells) for claim in evidence.suite.claims]
+    return [judge(claim, evidence.cells, evidence.suite.printed) for claim in evidence.suite.claims]
 
 
-def judge(claim: Claim, cells: Cells) -> Judgement:
-    comparisons = tuple(compare(claim, cells[left], cells[right]) for left, right in claim.comparisons())
-    verdicts = {comparison.verdict for comparison in comparisons}
-    if CONTRADICTED in verdicts:
-        return Judgement(claim, CONTRADICTED, comparisons)
-    return Judgement(claim, SUPPORTED if verdicts == {SUPPORTED} else UNDECIDED, comparisons)
+def judge(claim: Claim, cells: Cells, printed: Differences | None = None) -> Judgement:
+    comparisons = []
+    for left, right in claim.comparisons():
+        other = cells[right] if isinstance(right, tuple) else constant(cells[left], right)
+        found = compare(claim, cells[left], other)
+        comparisons.append(
+            replace(found, printed=None if isinstance(right, float) else said(printed or {}, left, right))
+        )
+    return Judgement(claim, together(claim, [comparison.verdict for comparison in comparisons]), tuple(comparisons))
+
+
+def together(claim: Claim, verdicts: list[str]) -> str:
+    """The verdict on a claim from those on its comparisons."""
+    for_it, against_it = verdicts.count(SUPPORTED), verdicts.count(CONTRADICTED)
+    if 2 * against_it >= len(verdicts) if claim.most else against_it:
+        return CONTRADICTED
+    if 2 * for_it > len(verdicts) if claim.most else for_it == len(verdicts):
+        return SUPPORTED
+    return PENDING if PENDING in verdicts else UNDECIDED
+
+
+def constant(cell: Cell, value: float) -> Cell:
+    """A number as the other side of a comparison: the same for every seed."""
+    arm = replace(cell.arm, label=f"{value:g}", seeds=seeds_of(cell.arm, cell.column))
+    return Cell(arm, cell.column, Value(value), dict.fromkeys(arm.seeds, value), cell.wanted)
+
+
+def said(printed: Differences, left: Place, right: Place) -> Printed | None:
+    """What the paper prints for a difference, whichever way round it does."""
+    if (left, right) in printed:
+        return printed[left, right]
+    return -printed[right, left] if (right, left) in printed else None
 
 
 def compare(claim: Claim, left: Cell, right: Cell) -> Comparison:
     common = [seed for seed in left.values if seed in right.values]
+    alone = claim.of_models and len(left.seeds) == len(right.seeds) == 1
+    reason = obstacle(left, right, common, 1 if alone else 2)
+    if reason:
+        return Comparison(left, right, None, PENDING if left.missing or right.missing else UNDECIDED, reason)
     ours = {seed: left.values[seed] for seed in common}
     theirs = {seed: right.values[seed] for seed in common}
-    reason = obstacle(left, right, common)
-    if reason:
-        return Comparison(left, right, None, reason, UNDECIDED)
-    difference = paired_difference(ours, theirs)
-    return Comparison(left, right, difference, "", verdict_on(claim, difference))
+    difference = difference_of_models(left, ours, theirs) if alone else paired_difference(ours, theirs)
+    slack = claim.slack(sum(theirs.values()) / len(theirs))
+    verdict = equivalent(difference, slack) if slack is not None else ordered(difference, claim.lower, alone)
+    found = Comparison(left, right, difference, verdict, slack=slack)
+    return replace(found, verdict=PENDING) if verdict == UNDECIDED and found.partial else found
 
 
-def obstacle(left: Cell, right: Cell, common: list[int]) -> str:
-    """Why there can be no interval, or nothing."""
+def difference_of_models(left: Cell, ours: Mapping[int, float], theirs: Mapping[int, float]) -> PairedDifference:
+    """Of one seed: exact, or give or take what a clock is trusted with."""
+    (seed,) = ours
+    mean = ours[seed] - theirs[seed]
+    doubt = TIMED * max(abs(ours[seed]), abs(theirs[seed])) if left.column.timed else 0.0
+    return PairedDifference(mean, doubt, (mean - doubt, mean + doubt), (seed,))
+
+
+def obstacle(left: Cell, right: Cell, common: list[int], needed: int) -> str:
+    """Why there can be no difference, or nothing."""
     for cell in (left, right):
         if not cell.values:
-            return f"no runs of {cell.arm.label}"
+            return f"no runs of {cell.arm.label}" if cell.wanted else f"no text for {cell.column.header} at this size"
     if not common:
         return "no seed in common"
-    if len(common) == 1:
+    if len(common) < needed:
         return "one seed in common"
     if not all(math.isfinite(cell.values[seed]) for cell in (left, right) for seed in common):
         return "a value is not finite"
     return ""
 
 
-def verdict_on(claim: Claim, difference: PairedDifference) -> str:
+def ordered(difference: PairedDifference, lower: bool, alone: bool) -> str:
     low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
-    includes_zero = low <= 0 <= high
-    if claim.tied:
-        return SUPPORTED if includes_zero else CONTRADICTED
-    if includes_zero:
+    if alone and low == high == 0:
+        return CONTRADICTED  # two exact numbers that are equal are not in order
+    if low <= 0 <= high:
         return UNDECIDED
-    return SUPPORTED if (high < 0) == claim.lower else CONTRADICTED
+    return SUPPORTED if (high < 0) == lower else CONTRADICTED
 
 
-def _clearance(comparison: Comparison) -> float:
-    found = comparison.difference
-    return -1.0 if found is None else abs(abs(found.mean) - found.half_width)
+def equivalent(difference: PairedDifference, slack: float) -> str:
+    low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
+    if -slack <= low and high <= slack:
+        return SUPPORTED
+    return CONTRADICTED if high < -slack or low > slack else UNDECIDED

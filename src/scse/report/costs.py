@@ -26,7 +26,7 @@ Cost = list[tuple[float, float]]
 
 def exit_depths(evidence: Evidence) -> Figure | None:
     """After how many loops examples stop, for each mean budget: shares of all examples, all seeds together."""
-    columns = {c.budget: c for c in evidence.suite.columns if c.budget is not None}
+    columns = {c.budget: c for c in evidence.suite.columns if c.budget is not None and c.metric == "ppl"}
     panels: dict[str, list[tuple[Arm, np.ndarray]]] = {}
     for group, arms in evidence.comparisons().items():
         for budget, column in columns.items():
@@ -64,7 +64,7 @@ def _exit_shares(evidence: Evidence, arm: Arm, column: Column) -> np.ndarray | N
 def pareto(evidence: Evidence) -> Figure | None:
     """Perplexity against the paper's FLOP proxy, head included: lines over depths, open markers for adaptive depth."""
     fixed = next((c for c in evidence.suite.columns if c.task == "perplexity" and c.depth is not None), None)
-    adaptive = [c for c in evidence.suite.columns if c.budget is not None]
+    adaptive = [c for c in evidence.suite.columns if c.budget is not None and c.metric == "ppl"]
     panels: dict[str, list[tuple[Arm, Cost, Cost]]] = {}
     for group, arms in evidence.comparisons().items():
         for arm in arms:

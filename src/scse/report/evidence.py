@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from scse.experiments.records import Record
 from scse.experiments.statistics import Summary, summarise
-from scse.experiments.suite import Arm, Column, Preset, Suite, Value, fits, trained_as, values_of
+from scse.experiments.suite import Arm, Column, Preset, Suite, Value, fits, seeds_of, trained_as, values_of
 
 COMPLETE, PARTIAL, MISSING = "complete", "partial", "missing"
 
@@ -30,7 +30,7 @@ class Shelf:
     def values(self, arm: Arm, column: Column) -> dict[int, float]:
         """{seed: number} of a cell, for the seeds the arm asks for and in their order."""
         found = values_of(self._near(arm, column), self.preset, arm, column)
-        return {seed: found[seed] for seed in arm.seeds if seed in found}
+        return {seed: found[seed] for seed in seeds_of(arm, column) if seed in found}
 
     def records(self, arm: Arm, column: Column) -> list[Record]:
         """The records behind `values`."""
@@ -62,7 +62,8 @@ class Shelf:
         return self.preset.corpus(arm, column) is not None
 
     def _near(self, arm: Arm, column: Column) -> list[Record]:
-        return self._places.get((column.depth, column.budget, arm.family), [])
+        places = ((part.depth, part.budget, arm.family) for part in column.parts())
+        return [record for place in places for record in self._places.get(place, [])]
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,11 @@ class Cell:
     wanted: bool
 
     @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds that are asked for."""
+        return seeds_of(self.arm, self.column)
+
+    @property
     def ours(self) -> Summary | None:
         return summarise(dict(self.values)) if self.values else None
 
@@ -87,7 +93,8 @@ class Cell:
     @property
     def missing(self) -> tuple[int, ...]:
         """The seeds that are asked for and not there."""
-        return tuple(seed for seed in self.arm.seeds if seed not in self.values) if self.wanted else ()
+        asked = self.wanted and not self.arm.kept
+        return tuple(seed for seed in self.seeds if seed not in self.values) if asked else ()
 
     @property
     def state(self) -> str:
@@ -110,14 +117,14 @@ class Evidence:
 
     @property
     def state(self) -> str:
-        states = {cell.state for cell in self.cells.values() if cell.wanted}
+        states = {cell.state for cell in self.cells.values() if cell.wanted and not cell.arm.kept}
         return states.pop() if len(states) == 1 else PARTIAL if states else MISSING
 
     @property
     def counts(self) -> tuple[int, int]:
         """Numbers that are there, and numbers that are asked for: one per cell and seed."""
-        wanted = [cell for cell in self.cells.values() if cell.wanted]
-        return sum(len(cell.values) for cell in wanted), sum(len(cell.arm.seeds) for cell in wanted)
+        wanted = [cell for cell in self.cells.values() if cell.wanted and not cell.arm.kept]
+        return sum(len(cell.values) for cell in wanted), sum(len(cell.seeds) for cell in wanted)
 
     @property
     def unavailable(self) -> list[str]:
@@ -148,10 +155,24 @@ class Evidence:
 
 
 def gather(suite: Suite, shelf: Shelf) -> Evidence:
+    """The evidence for a suite; arms that are only kept are left out where there is nothing of them."""
+    shown = [arm for arm in suite.arms if not arm.kept or any(shelf.values(arm, column) for column in suite.columns)]
+    suite = replace(suite, arms=tuple(shown))
     cells = {}
     for arm in suite.arms:
         for column in suite.columns:
-            place = arm.name, column.header
             values = shelf.values(arm, column)
-            cells[place] = Cell(arm, column, suite.paper.get(place), values, shelf.available(arm, column))
+            paper = _printed(suite, arm, column)
+            cells[arm.name, column.header] = Cell(arm, column, paper, values, shelf.available(arm, column))
     return Evidence(suite, shelf, cells)
+
+
+def _printed(suite: Suite, arm: Arm, column: Column) -> Value | None:
+    """The paper's value; a change that it does not print is the difference of the two means that it does."""
+    value = suite.paper.get((arm.name, column.header))
+    if value is not None or column.since is None:
+        return value
+    about = (column.task, column.metric, column.data)
+    known = {c.depth: c.header for c in suite.columns if c.since is None and (c.task, c.metric, c.data) == about}
+    after, before = (suite.paper.get((arm.name, known.get(part.depth, ""))) for part in column.parts())
+    return None if after is None or before is None else Value(after.mean - before.mean)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from scse.experiments.records import Record
 from scse.experiments.suite import Preset, Suite
-from scse.report.claims import CONTRADICTED, SUPPORTED, UNDECIDED, Comparison, Judgement, judge_all
+from scse.report.claims import CONTRADICTED, PENDING, SUPPORTED, TIMED, UNDECIDED, Comparison, Judgement, judge_all
 from scse.report.evidence import MISSING, Evidence, Shelf, gather
 from scse.report.pictures import Rendered, render
 from scse.report.suite_figures import identifier, pictures
 from scse.report.tables import Table, difference_digits, differences, ratios, results
-from scse.report.wording import bootstrap, interval, plural
+from scse.report.wording import bootstrap, interval, number, percent, plural
 
-VERDICTS = (SUPPORTED, CONTRADICTED, UNDECIDED)
+VERDICTS = (SUPPORTED, CONTRADICTED, UNDECIDED, PENDING)
 NOT_COMPARABLE = (
     "These runs are much smaller than the paper's, so the absolute numbers are not comparable; "
     "the ratios to the first arm are."
@@ -105,7 +105,7 @@ def remarks(evidence: Evidence) -> list[str]:
 
 
 def finding(judgement: Judgement) -> Finding:
-    return Finding(judgement.verdict, judgement.claim.text, numbers_behind(judgement))
+    return Finding(judgement.verdict, judgement.claim.statement, numbers_behind(judgement))
 
 
 def numbers_behind(judgement: Judgement) -> str:
@@ -114,7 +114,7 @@ def numbers_behind(judgement: Judgement) -> str:
     count = len(judgement.comparisons)
     same = decided.left.column == decided.right.column
     where = f"{decided.sides}{f', {decided.left.column.header}' if same else ''}: "
-    role = {SUPPORTED: "the weakest", CONTRADICTED: "the clearest", UNDECIDED: "one"}[judgement.verdict]
+    role = {SUPPORTED: "the weakest", CONTRADICTED: "the clearest"}.get(judgement.verdict, "one")
     tail = f" ({role} of {count} comparisons)" if count > 1 else ""
     return where + outcome(decided) + tail
 
@@ -124,9 +124,13 @@ def outcome(comparison: Comparison) -> str:
     if found is None:
         return comparison.reason
     digits = difference_digits(comparison.left.column)
+    margin = "" if not comparison.slack else f", margin ± {number(comparison.slack, digits)}"
+    if len(found.seeds) == 1:
+        doubt = f"times give or take {percent(TIMED)}" if found.half_width else "exact"
+        return f"{interval(found, digits)}{margin}, one model each, {doubt}"
     partial = ", not all seeds yet" if comparison.partial else ""
     seeds = plural(len(found.seeds), "seed")
-    return f"{interval(found, digits)}, bootstrap {bootstrap(found, digits)}, {seeds}{partial}"
+    return f"{interval(found, digits)}{margin}, bootstrap {bootstrap(found, digits)}, {seeds}{partial}"
 
 
 @dataclass(frozen=True)
@@ -168,5 +172,12 @@ def page(parts: Sequence[Chapter], drawings: Sequence[Rendered], preset: Preset,
     totals = count_verdicts(finding for part in parts for finding in part.findings)
     template = environment.get_template("report.html.j2")
     return template.render(
-        chapters=parts, drawings=drawings, preset=preset, origin=source, totals=totals, verdicts=VERDICTS, plural=plural
+        chapters=parts,
+        drawings=drawings,
+        preset=preset,
+        origin=source,
+        totals=totals,
+        verdicts=VERDICTS,
+        plural=plural,
+        timed=percent(TIMED),
     )

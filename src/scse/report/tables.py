@@ -6,9 +6,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from scse.experiments.suite import Arm, Column
-from scse.report.claims import Comparison, Judgement
+from scse.report.claims import TIMED, Comparison, Judgement
 from scse.report.evidence import MISSING, PARTIAL, Cell, Evidence
-from scse.report.wording import ABSENT, bootstrap, interval, measured, missing_seeds, number, printed, signed
+from scse.report.wording import (
+    ABSENT,
+    bootstrap,
+    interval,
+    measured,
+    missing_seeds,
+    number,
+    papers_difference,
+    percent,
+    printed,
+)
 
 RATIO_DIGITS = 3
 SIDES = ("paper", "ours")
@@ -103,7 +113,11 @@ def differences(judgements: Sequence[Judgement]) -> Table:
     for position, judgement in enumerate(judgements, start=1):
         rows = tuple(_difference_row(comparison) for comparison in judgement.comparisons)
         sections.append(Section(f"Claim {position}: {judgement.verdict}", rows))
-    caption = "Paired differences, left minus right, over common seeds: mean ± 95 % t half-width, bootstrap interval."
+    caption = (
+        "Differences, left minus right, over common seeds: mean ± 95 % t half-width, bootstrap interval. Between two "
+        f"models, numbers are exact and times give or take {percent(TIMED)}. Paper: as it prints the difference; in "
+        "brackets the difference of its means, where it prints none."
+    )
     return Table(caption, "Comparison", tuple(Head(text) for text in DIFFERENCE_HEADS), tuple(sections))
 
 
@@ -149,7 +163,7 @@ def _paper_entry(cell: Cell, best: Best) -> Entry:
 
 
 def _our_entry(cell: Cell, best: Best) -> Entry:
-    text = measured(cell.ours, cell.column.digits, len(cell.arm.seeds))
+    text = measured(cell.ours, cell.column.digits, len(cell.seeds))
     return Entry(text, bold=best.ours(cell), note=missing_seeds(cell.missing), state=_state(cell))
 
 
@@ -158,12 +172,13 @@ def _state(cell: Cell) -> str:
 
 
 def _share_note(row: Row, cells: Sequence[Cell]) -> Row:
-    """A row whose cells all lack the same seeds says so once."""
-    lacking = {cell.missing for cell in cells if cell.wanted}
-    if len(lacking) != 1:
+    """A row whose cells all lack the same seeds, of those they are asked for, says so once."""
+    wanted = [cell for cell in cells if cell.wanted]
+    lacking = sorted({seed for cell in wanted for seed in cell.missing})
+    if any(cell.missing != tuple(seed for seed in cell.seeds if seed in lacking) for cell in wanted):
         return row
     quiet = tuple(replace(entry, note="") for entry in row.entries)
-    return replace(row, entries=quiet, note=missing_seeds(lacking.pop()))
+    return replace(row, entries=quiet, note=missing_seeds(lacking))
 
 
 def _paper_ratio(cell: Cell, base: Cell) -> str:
@@ -184,7 +199,7 @@ def _difference_row(comparison: Comparison) -> Row:
     column = comparison.left.column
     digits = difference_digits(column)
     found = comparison.difference
-    theirs = ABSENT if comparison.paper is None else signed(comparison.paper, column.digits)
+    theirs = papers_difference(comparison.printed, comparison.of_means, column.digits)
     if found is None:
         gap = Entry(ABSENT, note=comparison.reason, state=MISSING)
         return Row(comparison.sides, (Entry(column.header), Entry(theirs), gap, Entry(ABSENT), Entry(ABSENT)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from scse.experiments.statements import Printed, Value
 from scse.experiments.statistics import PairedDifference, Summary
-from scse.experiments.suite import Value
 
 ABSENT = "—"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -47,13 +47,28 @@ def measured(summary: Summary | None, digits: int, wanted: int) -> str:
 
 
 def interval(found: PairedDifference, digits: int) -> str:
-    """'−3.9 ± 0.8': a paired difference with its t half-width."""
-    return f"{signed(found.mean, digits)} ± {number(found.half_width, digits)}"
+    """'−3.9 ± 0.8': a paired difference with its t half-width; an exact one of two models has none."""
+    exact = len(found.seeds) == 1 and not found.half_width
+    return signed(found.mean, digits) + ("" if exact else f" ± {number(found.half_width, digits)}")
 
 
 def bootstrap(found: PairedDifference, digits: int) -> str:
-    low, high = found.interval
-    return f"[{signed(low, digits)}, {signed(high, digits)}]"
+    """'[−4.4, −3.5]', of several seeds."""
+    return between(found.interval, digits) if len(found.seeds) > 1 else ABSENT
+
+
+def between(limits: tuple[float, float], digits: int) -> str:
+    return f"[{signed(limits[0], digits)}, {signed(limits[1], digits)}]"
+
+
+def papers_difference(found: Printed | None, of_means: float | None, digits: int) -> str:
+    """'−3.32 ± 1.28 [−3.97, −2.40]' as the paper prints it, or '(−3.3)', the difference of its means."""
+    if found is None:
+        return ABSENT if of_means is None else f"({signed(of_means, digits)})"
+    text = signed(found.mean, found.digits)
+    if found.half_width is not None:
+        text += f" ± {number(found.half_width, found.digits)}"
+    return text if found.interval is None else f"{text} {between(found.interval, found.digits)}"
 
 
 def missing_seeds(seeds: Sequence[int]) -> str:
@@ -61,6 +76,10 @@ def missing_seeds(seeds: Sequence[int]) -> str:
     if not seeds:
         return ""
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))} missing"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:g} %"
 
 
 def plural(count: int, noun: str) -> str:

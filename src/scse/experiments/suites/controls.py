@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scse.experiments.suite import Claim, Column
-from scse.experiments.suites.main_text import BIAS, BIAS_CLAIMS, FIRST_BIAS, LATE_BIAS
-from scse.experiments.suites.tables import headers, loops, table
+from scse.experiments.suite import Arm, Claim, Column
+from scse.experiments.suites.main_text import BIAS, BIAS_CLAIMS, EXACT_ZERO, FIRST_BIAS, LATE_BIAS, RAW, diagnosed
+from scse.experiments.suites.tables import TIE, headers, loops, table
 
 _THREE = headers(8, 24, 48)
+_ADAPTERS = ("tuned-adapter", "step-adapter")
+_SAME_ARITHMETIC = "away from the anchor the mask is 1, so from one seed both runs do the same arithmetic"
 _STABILISED = ("looped", "looped-s035", "scalar-gate", "channel-gate", "norm-reset")
 
 ABLATIONS = table(
@@ -25,6 +27,7 @@ ABLATIONS = table(
     = | Capacity and source-centered rows | wikitext-2
     adapter       | 360.0±1.3 | 374.8±1.3 | 397.3±0.9
     unshared-4    | 358.1±2.9 | –         | –
+    + unshared-6  | –         | –         | –
     scse          | 355.2±2.4 | 370.1±3.2 | 393.9±3.7
     """,
     [
@@ -46,7 +49,7 @@ ABLATIONS = table(
 CAUSAL_FORCING = table(
     "add-causal-forcing",
     "Forcing-bias controls on WikiText-103, 22M",
-    [*loops(8, 24, 48, digits=2), LATE_BIAS],
+    [*loops(8, 24, 48, digits=2), LATE_BIAS, RAW[1]],
     """
     = | | wikitext-103
     tuned-adapter x5       | 156.43±0.58 | 174.40±0.55 | 204.05±1.43 | 1.619
@@ -58,7 +61,14 @@ CAUSAL_FORCING = table(
     forcing-subtraction    | 156.46±0.23 | 158.86±0.45 | 160.46±0.66 | 0
     """,
     [
-        Claim("The mask alone changes nothing", "sc-cond-unmasked", ("sc-cond",), _THREE, tied=True),
+        Claim(
+            "The mask alone changes nothing",
+            "sc-cond-unmasked",
+            ("sc-cond",),
+            _THREE,
+            margin=TIE,
+            by_construction=_SAME_ARITHMETIC,
+        ),
         Claim("Without the mask the anchor answers", "sc-cond", ("sc-cond-unmasked",), ("R_47",)),
         Claim(
             "Subtracting the anchor's response helps SC-Cond at T = 48", "sc-cond-subtractive", ("sc-cond",), ("T=48",)
@@ -69,10 +79,31 @@ CAUSAL_FORCING = table(
             ("tuned-adapter", "step-adapter", "scse", "sc-cond", "sc-cond-unmasked", "sc-cond-subtractive"),
             headers(24, 48),
         ),
-        Claim("SCSE answers with nothing at its anchor", "scse", ("tuned-adapter", "step-adapter"), ("R_47",)),
+        Claim(
+            "The adapters answer at their anchors, SCSE does not", "scse", ("tuned-adapter", "step-adapter"), ("R_47",)
+        ),
+        Claim(
+            "Before the mask SC-Cond answers as much as without one",
+            "sc-cond",
+            ("sc-cond-unmasked",),
+            (RAW[1].header,),
+            margin=TIE,
+            by_construction=_SAME_ARITHMETIC,
+        ),
     ],
     figure="depth-response",
 )
+# Runs of earlier revisions, whose subtractive SC-Cond had the mask on.
+_MASKED = Arm(
+    "sc-cond-subtractive-masked",
+    "sc-cond-subtractive",
+    "wikitext-103",
+    "SC-Cond, subtractive, with a mask",
+    settings={"mask": True},
+    beside=True,
+    kept=True,
+)
+CAUSAL_FORCING = replace(CAUSAL_FORCING, arms=(*CAUSAL_FORCING.arms, _MASKED))
 
 STEP_FILM = table(
     "step_film",
@@ -91,6 +122,7 @@ STEP_FILM = table(
             "The tuned adapter is the lowest of the adapters", "tuned-adapter", ("step-adapter", "film-adapter"), _THREE
         ),
     ],
+    printed="scse − tuned-adapter | T=8: -1.29 | T=24: -3.28 | T=48: -3.95",
 )
 
 BIAS_RATIO = replace(
@@ -99,7 +131,7 @@ BIAS_RATIO = replace(
     title="The energy of the response at the anchor over that of the update",
     columns=(FIRST_BIAS, LATE_BIAS),
     paper={cell: value for cell, value in BIAS.paper.items() if cell[1] in ("R_0", "R_47")},
-    claims=tuple(BIAS_CLAIMS),
+    claims=(*BIAS_CLAIMS, EXACT_ZERO),
     figure="bias-ratio",
 )
 
@@ -116,7 +148,7 @@ LEAK = table(
     scse x5  | 96.9±0.3  | 125.9±0.9
     """,
     [
-        Claim("22M: tied at T = 8", "leak-22m", ("scse-22m",), ("T=8",), tied=True),
+        Claim("22M: tied at T = 8", "leak-22m", ("scse-22m",), ("T=8",), margin=TIE),
         Claim("22M: SCSE is lower at T = 48", "scse-22m", ("leak-22m",), ("T=48",)),
         Claim("95.6M: SCSE is lower at both depths", "scse-96m", ("leak-96m",), headers(8, 48)),
     ],
@@ -127,18 +159,33 @@ OPERATING_POINT = table(
     "Gain, bias and energy late in the loop, WikiText-103, 22M",
     [
         Column("T=48", depth=48),
-        Column("Gain", "diagnose", "gain", depth=47, digits=5, lower=None),
-        Column("Bias ratio", "diagnose", "bias_ratio", depth=47, digits=3, lower=None),
-        Column("Anchor energy", "diagnose", "anchor_energy", depth=47, digits=2, lower=None),
+        diagnosed("Gain", "gain", 47, 5),
+        diagnosed("Bias ratio", "bias_ratio", 47, 3),
+        diagnosed("Anchor energy", "anchor_energy", 47, 2),
+        diagnosed("Gain at t=0", "gain", 0, 3, beside=True),
     ],
     """
     = | | wikitext-103
-    tuned-adapter x5       | 204.1±1.4 | 1.00035 | 1.619 | 9.84
-    scse x5: SCSE, s=0.50  | 200.1±1.3 | 1.00108 | 0.000 | 18.10
+    tuned-adapter x5       | 204.1±1.4 | 1.00035 | 1.619 | 9.84  | 1.135±0.002
+    scse x5: SCSE, s=0.50  | 200.1±1.3 | 1.00108 | 0.000 | 18.10 | 1.118±0.003
+    + looped               | –         | –       | –     | –     | 3.98±0.05
+    + step-adapter x5      | –         | –       | –     | –     | 1.135±0.004
     """,
     [
         Claim("SCSE is lower at T = 48", "scse", ("tuned-adapter",), ("T=48",)),
         Claim("SCSE has no bias", "scse", ("tuned-adapter",), ("Bias ratio",)),
+        Claim("At t = 0 the adapters' gain is below the baseline's", _ADAPTERS, ("looped",), ("Gain at t=0",)),
+        Claim("At t = 0 SCSE's gain is lower still", "scse", _ADAPTERS, ("Gain at t=0",)),
+        Claim(
+            "Late in the loop the adapters are neutral: their gain is within 0.005 of 1",
+            _ADAPTERS,
+            (),
+            ("Gain",),
+            values=(1.0,),
+            within=0.005,
+        ),
+        Claim("Late in the loop SCSE's gain is above 1", "scse", (), ("Gain",), lower=False, values=(1.0,)),
+        Claim("Late in the loop SCSE's gain is within 0.005 of 1", "scse", (), ("Gain",), values=(1.0,), within=0.005),
     ],
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scse.experiments.suite import Claim, Column
-from scse.experiments.suites.tables import headers, loops, named, table
+from scse.experiments.suites.tables import change, headers, loops, named, table
 
 STRONG = table(
     "strong_followup",
@@ -36,9 +36,11 @@ SCALE_50M = table(
     scse x5  | 123.1±0.2 | 128.6±0.2 | 135.5±0.4 | 142.6±0.6 | 156.4±1.1
     """,
     [Claim("SCSE is below the baseline at every depth", "scse", ("looped",), headers(8, 16, 24, 32, 48))],
+    printed="scse − looped | T=8: -28.0±2.6 | T=24: -26.9±3.4 | T=48: -22.2±5.5",
 )
 
 _AT_95M = headers(4, 8, 16, 24, 32)
+_AT_96M = named("looped tuned-adapter step-adapter scse", "96m")
 
 SCALE_95M = table(
     "scale95m",
@@ -54,7 +56,7 @@ SCALE_95M = table(
         Claim("SCSE is lowest at every depth", "scse", ("looped", "tuned-adapter"), _AT_95M),
         Claim("The tuned adapter is far below the baseline", "tuned-adapter", ("looped",), _AT_95M),
         *(
-            Claim(f"{arm}: T = 8 is better than T = 4", arm, (arm,), ("T=8",), against="T=4")
+            Claim(f"{arm}: T = 8 is better than T = 4", arm, (arm,), ("T=8",), against=("T=4",))
             for arm in ("looped", "tuned-adapter", "scse")
         ),
     ],
@@ -63,32 +65,77 @@ SCALE_95M = table(
 LONGER = table(
     "long10k_95m",
     "Twice the training at 95.6M on WikiText-103",
-    loops(4, 8, 16, 24, 48),
+    [*loops(4, 8, 16, 24, 48), change(4, 8)],
     """
     = | | wikitext-103-96m-10k
-    step-adapter x5  | 69.2±0.2 | 68.5±0.2 | 73.6±0.3 | 80.4±0.3 | 103.4±0.8
-    scse x5          | 67.5±0.3 | 66.7±0.3 | 70.9±0.4 | 76.9±0.5 | 98.3±1.0
+    step-adapter x5    | 69.2±0.2 | 68.5±0.2  | 73.6±0.3  | 80.4±0.3  | 103.4±0.8 | -0.7
+    scse x5            | 67.5±0.3 | 66.7±0.3  | 70.9±0.4  | 76.9±0.5  | 98.3±1.0  | -0.8
+    = 5k | 5k steps, from other tables | wikitext-103-96m
+    + step-adapter x5  | –        | 100.8±0.5 | –         | 111.9±0.3 | 130.6±1.0
+    + scse x5          | 97.3±0.2 | 96.9±0.3  | 101.7±0.5 | 107.6±0.6 | 125.9±0.9
     """,
     [
         Claim("SCSE is below step conditioning at every depth", "scse", ("step-adapter",), headers(4, 8, 16, 24, 48)),
         *(
-            Claim(f"{arm}: T = 8 is better than T = 4", arm, (arm,), ("T=8",), against="T=4")
+            Claim(f"{arm}: 10k steps are far better than 5k", arm, (f"{arm}-5k",), headers(4, 8, 16, 24, 48))
+            for arm in ("step-adapter", "scse")
+        ),
+        *(
+            Claim(
+                f"{arm}: from T = 4 to T = 8 perplexity falls by more after 10k steps than after 5k",
+                arm,
+                (f"{arm}-5k",),
+                ("T=4 → 8",),
+            )
+            for arm in ("step-adapter", "scse")
+        ),
+        *(
+            Claim(f"{arm}: T = 8 is better than T = 4", arm, (arm,), ("T=8",), against=("T=4",))
             for arm in ("step-adapter", "scse")
         ),
     ],
+    printed="""
+    scse − step-adapter | T=8: -1.80 [-2.13, -1.49] | T=24: -3.45 [-3.85, -2.98] | T=48: -5.10 [-6.11, -3.99]
+    step-adapter | T=8 − T=4: -0.7
+    scse | T=8 − T=4: -0.8
+    """,
 )
 
+_BUDGETS = (8, 16, 24)
 _BUDGETED = [
     Column("Static T=8", depth=8),
-    *(Column(f"Adaptive {budget}", "adaptive", budget=budget) for budget in (8, 16, 24)),
+    *(Column(f"Adaptive {budget}", "adaptive", budget=budget) for budget in _BUDGETS),
     Column("Static T=48", depth=48),
 ]
 _ALL_BUDGETS = tuple(column.header for column in _BUDGETED)
+_ACHIEVED = [
+    Column(f"Mean depth at {budget}", "adaptive", "mean_depth", budget=budget, digits=2, lower=None, beside=True)
+    for budget in _BUDGETS
+]
+_ACHIEVED_HEADERS = tuple(column.header for column in _ACHIEVED)
+
+
+def _calibrated(arms: tuple[str, ...]) -> list[Claim]:
+    """What the paper says of the mean depths that its thresholds reach on the test set."""
+    targets = tuple(map(float, _BUDGETS))
+    return [
+        Claim(
+            f"{'Most' if most else 'All'} mean depths are within {loops} loops of their budget",
+            arms,
+            (),
+            _ACHIEVED_HEADERS,
+            values=targets,
+            within=loops,
+            most=most,
+        )
+        for loops, most in ((0.4, True), (1.2, False))
+    ]
+
 
 ADAPTIVE = table(
     "adaptive_wt103",
     "Adaptive depth on WikiText-103, 22M: mean loop budgets under a ceiling of 48",
-    _BUDGETED,
+    [*_BUDGETED, *_ACHIEVED],
     """
     = | | wikitext-103
     looped                 | 179.8±0.8 | 182.6 | 188.7 | 195.3 | 218.0±0.8
@@ -103,7 +150,7 @@ ADAPTIVE = table(
 ADAPTIVE_SCALE = table(
     "adaptive_scale",
     "Adaptive depth on WikiText-103 at 50M and 95.6M",
-    _BUDGETED,
+    [*_BUDGETED, *_ACHIEVED],
     """
     = 50m | 50M | wikitext-103-50m
     looped           | 151.1±0.9 | 153.8 | 158.3 | 162.8 | 178.9±1.3
@@ -123,12 +170,18 @@ ADAPTIVE_SCALE = table(
             named("looped tuned-adapter step-adapter", "96m"),
             _ALL_BUDGETS,
         ),
+        *_calibrated((*named("looped step-adapter scse", "50m"), *_AT_96M)),
     ],
     figure="exit-depths pareto",
 )
 
 # The task counts memory in MiB.
 _MB_PER_MIB = 1.048576
+_QUALITY = ("T=8 PPL", "T=48 PPL")
+_LATENCY = ("T=8 latency (ms)", "T=48 latency (ms)")
+_MEMORY = ("T=48 peak memory (MB)",)
+# The paper says "close to the fastest" (7 % and 3.5 % slower) and "closely clustered" (1 % and 2 % apart).
+_CLOSE, _CLUSTERED = 0.12, 0.03
 
 PROFILE = table(
     "scale_profile",
@@ -139,7 +192,7 @@ PROFILE = table(
         Column("T=48 PPL", depth=48),
         Column("T=48 latency (ms)", "profile", "latency_ms", depth=48),
         Column("T=48 throughput (10³ tokens/s)", "profile", "tokens_per_second", depth=48, unit=1e-3, lower=False),
-        Column("T=48 peak memory (MB)", "profile", "peak_mib", depth=48, unit=_MB_PER_MIB),
+        Column("T=48 peak memory (MB)", "profile", "peak_allocated_mib", depth=48, unit=_MB_PER_MIB),
     ],
     """
     = 50m | 50M | wikitext-103-50m
@@ -157,25 +210,41 @@ PROFILE = table(
             "50M: SCSE has the lowest perplexity",
             "scse-50m",
             named("looped step-adapter", "50m"),
-            ("T=8 PPL", "T=48 PPL"),
+            _QUALITY,
+            of_models=True,
         ),
         Claim(
-            "50M: SCSE is faster than step conditioning",
-            "scse-50m",
-            ("step-adapter-50m",),
-            ("T=8 latency (ms)", "T=48 latency (ms)"),
+            "50M: SCSE is faster than step conditioning", "scse-50m", ("step-adapter-50m",), _LATENCY, of_models=True
+        ),
+        Claim(
+            "50M: at T = 8 SCSE is faster than the baseline", "scse-50m", ("looped-50m",), _LATENCY[:1], of_models=True
         ),
         Claim(
             "50M: the baseline is fastest at T = 48",
             "looped-50m",
             named("step-adapter scse", "50m"),
-            ("T=48 latency (ms)",),
+            _LATENCY[1:],
+            of_models=True,
         ),
+        Claim("95.6M: SCSE has the lowest perplexity", "scse-96m", _AT_96M[:3], _QUALITY, of_models=True),
         Claim(
-            "95.6M: SCSE has the lowest perplexity",
+            "95.6M: SCSE is close to the fastest, the baseline",
             "scse-96m",
-            named("looped tuned-adapter step-adapter", "96m"),
-            ("T=8 PPL", "T=48 PPL"),
+            ("looped-96m",),
+            _LATENCY,
+            margin=_CLOSE,
+            of_models=True,
+        ),
+        *(
+            Claim(
+                f"{group}: peak memory is closely clustered",
+                arms[1:],
+                arms[:1],
+                _MEMORY,
+                margin=_CLUSTERED,
+                of_models=True,
+            )
+            for group, arms in (("50M", named("looped step-adapter scse", "50m")), ("95.6M", _AT_96M))
         ),
     ],
 )
