@@ -7,9 +7,9 @@ import argparse
 
 from scse.evaluation.calibration import calibrate, trace
 from scse.evaluation.rules import exit_rule
-from scse.evaluation.runs import open_run
 from scse.generation import GREEDY, Depth, Generation, continue_text
 from scse.progress import progress
+from scse.runs import open_run
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("run")

@@ -8,7 +8,7 @@ import argparse
 import torch
 
 from scse.evaluation import perplexity_over_depths
-from scse.evaluation.runs import open_run
+from scse.runs import open_run
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("run")

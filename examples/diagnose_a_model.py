@@ -9,8 +9,8 @@ import torch
 
 from scse import deviation_map
 from scse.diagnostics import diagnose
-from scse.evaluation.runs import open_run
 from scse.progress import progress
+from scse.runs import open_run
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("run")

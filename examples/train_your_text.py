@@ -6,8 +6,8 @@ python examples/train_your_text.py my_novel.txt --steps 2000
 import argparse
 
 from scse.config import RunOptions, assemble, protocol
-from scse.evaluation.runs import open_run
 from scse.generation import Depth, Generation, continue_text
+from scse.runs import open_run
 from scse.training.trainer import train
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from scse.errors import RunFailure
-from scse.evaluation.runs import open_run
 from scse.experiments.members import Member, members
 from scse.experiments.presets import PRESETS, find_preset
 from scse.experiments.records import Record
@@ -20,6 +19,7 @@ from scse.experiments.work import Job, Outcome
 from scse.families import FAMILIES
 from scse.generation import Depth, Generation, continue_text
 from scse.report.write import write_report
+from scse.runs import open_run
 
 NAMES = ("looped", "tuned-adapter", "scse")
 DEPTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48)

@@ -10,8 +10,8 @@ import torch
 
 from runs import run, scse, write_corpus
 from scse.cli import main
-from scse.evaluation.runs import open_run
 from scse.experiments.records import read_records
+from scse.runs import open_run
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,13 @@ from toysuites import SUITE, line
 from runs import run, write_corpus
 from scse.cli import main
 from scse.cli.suite import duration
-from scse.evaluation.runs import open_run
 from scse.experiments import runner, work
 from scse.experiments.runner import Resumable, run_jobs
 from scse.experiments.suite import Column
 from scse.experiments.suites import SUITES
 from scse.experiments.tasks import TASKS, Text
 from scse.experiments.work import Outcome, Result
+from scse.runs import open_run
 
 
 @pytest.fixture

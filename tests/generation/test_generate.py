@@ -16,9 +16,9 @@ from scse.cli.generate import print_as_it_comes
 from scse.data import load_tokenizer
 from scse.errors import UserError
 from scse.evaluation.rules import RULES
-from scse.evaluation.runs import open_run
 from scse.evaluation.tokenwise import freeze_tokens
 from scse.generation import GREEDY, Continuation, Depth, Generation, Sampling, continue_text, stream
+from scse.runs import open_run
 from tinymodels import TINY, tiny
 
 PROMPTS = [[3, 17, 42, 8, 1], [9, 9], [55, 2, 31]]

@@ -22,9 +22,9 @@ from runs import scse as command
 from scse.cli import main as in_process
 from scse.errors import RunFailure, UserError
 from scse.evaluation.completion import complete, last_word_completions
-from scse.evaluation.runs import open_run
 from scse.hf.export import export
 from scse.progress import _Silent
+from scse.runs import open_run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 TEXT = "the state moves from its anchor"

@@ -13,9 +13,9 @@ import pytest
 from runs import config_for, options, run, write_corpus
 from scse.data import DataConfig, open_corpus
 from scse.errors import UserError
-from scse.evaluation.runs import open_run
 from scse.experiments.records import append_records, identity, new_record, read_records
-from scse.training.checkpoint import CheckpointStore
+from scse.runs import open_run
+from scse.runs.checkpoint import CheckpointStore
 from scse.training.trainer import train
 
 PLACES = int(os.environ.get("SCSE_DAMAGES", "24"))

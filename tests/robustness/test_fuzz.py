@@ -21,15 +21,15 @@ from scse import persistence
 from scse.config import ModelConfig, assemble
 from scse.data import DataConfig, load_tokenizer, open_corpus
 from scse.errors import UserError
-from scse.evaluation.runs import open_run
 from scse.experiments.presets import find_preset
 from scse.experiments.records import append_records, identity, new_record, read_records
 from scse.experiments.suites import find_suite
 from scse.files import content_hash, read_sealed, write_sealed
 from scse.persistence import load_model
 from scse.report.page import chapters, origin, page
-from scse.training.checkpoint import CheckpointStore
-from scse.training.run_folder import FORMAT, read_run_config
+from scse.runs import open_run
+from scse.runs.checkpoint import CheckpointStore
+from scse.runs.folder import FORMAT, read_run_config
 
 RESULTS = Path(__file__).parents[2] / "results" / "mini-wikitext-2" / "records.jsonl"
 

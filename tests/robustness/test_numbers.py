@@ -7,7 +7,7 @@ import torch
 
 from runs import final_tensors, run, write_corpus
 from scse.evaluation import perplexity_over_depths
-from scse.evaluation.runs import open_run
+from scse.runs import open_run
 
 # Test perplexity at T = 1, 3, 8 after 60 steps, measured once; other versions of torch round differently.
 PINNED = {"scse": [16.6144, 16.4239, 16.4349], "looped": [16.6623, 16.6099, 16.4738]}

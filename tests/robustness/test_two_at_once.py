@@ -14,8 +14,8 @@ from faulty import Commands
 
 from runs import SCSE, command, run, write_corpus
 from scse.errors import UserError
-from scse.evaluation.runs import open_run
 from scse.experiments.records import read_records
+from scse.runs import open_run
 
 
 @pytest.fixture(scope="module")

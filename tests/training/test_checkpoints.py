@@ -17,8 +17,8 @@ from scse import LoopedLM
 from scse.errors import UserError
 from scse.files import write_sealed
 from scse.nn.storage import ALIGNMENT
-from scse.training import checkpoint, trainer
-from scse.training.checkpoint import (
+from scse.runs import checkpoint
+from scse.runs.checkpoint import (
     Checkpoint,
     CheckpointStore,
     TrainingTensors,
@@ -27,6 +27,7 @@ from scse.training.checkpoint import (
     restore,
     verify,
 )
+from scse.training import trainer
 from scse.training.optimiser import make_optimiser
 from tinymodels import shift_tensors
 

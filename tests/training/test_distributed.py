@@ -15,8 +15,8 @@ import torch
 from runs import command, final_tensors, run
 from scse import cli
 from scse.errors import UserError
+from scse.runs.folder import locked
 from scse.training import distributed, trainer
-from scse.training.run_folder import locked
 from tinymodels import some_ids, tiny
 
 # N processes with one micro-batch each draw the dropout masks of one process with N micro-batches.

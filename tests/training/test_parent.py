@@ -15,9 +15,9 @@ from scse.config import TrainConfig, assemble, trained_as
 from scse.config.stored import neutral_fields
 from scse.errors import UserError
 from scse.experiments.records import identity, new_record
+from scse.runs.folder import read_run_config
+from scse.runs.parent import find_start
 from scse.training import trainer
-from scse.training.parent import find_start
-from scse.training.run_folder import read_run_config
 from scse.training.trainer import train
 
 

@@ -20,9 +20,9 @@ from runs import SCSE, command, config_for, final_tensors, run, scse
 from scse import load_model
 from scse.errors import RunFailure, UserError
 from scse.files import write_sealed
+from scse.runs.checkpoint import CheckpointStore
+from scse.runs.folder import in_use, locked
 from scse.training import trainer
-from scse.training.checkpoint import CheckpointStore
-from scse.training.run_folder import in_use, locked
 
 
 def test_every_family_resumes_bit_identically(family, corpus, tmp_path):

@@ -26,9 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: Arguments) -> None:
     from scse.errors import UserError
     from scse.evaluation.budgets import EXAMPLE_MODES, AdaptiveSettings
-    from scse.evaluation.runs import open_run
     from scse.experiments.tasks import adaptive, keep
     from scse.machine import keep_freed_memory
+    from scse.runs import open_run
 
     require_positive(args, "ceiling", "batch", "limit")
     if args.quality is None and max(args.budgets) > args.ceiling:

@@ -86,7 +86,7 @@ def unevaluated(paths: Iterable[Path], files: Iterable[Path]) -> Iterable[tuple[
 
 def described(folder: Path) -> tuple[Settings, int]:
     from scse.experiments.comparison import flat
-    from scse.training.run_folder import read_run_config  # loads torch
+    from scse.runs.folder import read_run_config  # loads torch
 
     config, _ = read_run_config(folder)
     return flat(config.model.to_dict(), config.protocol(), config.steps), config.seed

@@ -27,7 +27,7 @@ from scse.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from scse.evaluation.runs import Run
+    from scse.runs import Run
 
 ONLY_IN_JSON = ("bias_energy", "largest_anchor_energy", "expansion_residual")
 
@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.evaluation.runs import open_run
     from scse.machine import keep_freed_memory
+    from scse.runs import open_run
 
     require_positive(args, "steps", "batches", "batch", "inputs")
     require_picture("--steering", args.steering)

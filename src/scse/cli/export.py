@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: Arguments) -> None:
     from scse.errors import UserError
-    from scse.evaluation.runs import open_run
+    from scse.runs import open_run
 
     try:
         from transformers.utils.logging import disable_progress_bar

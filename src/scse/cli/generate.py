@@ -45,9 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: Arguments) -> None:
     from scse.errors import UserError
     from scse.evaluation.rules import exit_rule
-    from scse.evaluation.runs import open_run
     from scse.generation import Depth, Generation, Sampling, continue_text
     from scse.measure import elapsed
+    from scse.runs import open_run
 
     if args.seed < 0:
         raise UserError(f"--seed must not be negative, got {args.seed}")

@@ -18,9 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.evaluation.runs import open_run
     from scse.experiments.tasks import completion, keep
     from scse.machine import keep_freed_memory
+    from scse.runs import open_run
 
     require_positive(args, "batch", "limit")
     keep_freed_memory()

@@ -16,8 +16,8 @@ from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows
 if TYPE_CHECKING:
     from scse.data import TokenSplit
     from scse.evaluation.pareto import ParetoPoint
-    from scse.evaluation.runs import Run
     from scse.experiments.records import Record
+    from scse.runs import Run
 
 COSTS = {"flops": "FLOPs", "ms_per_ktoken": "time", "cache_bytes": "cache"}
 
@@ -33,10 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: Arguments) -> None:
     from scse.evaluation.pareto import ParetoEvaluation, frontier
-    from scse.evaluation.runs import open_run
     from scse.experiments.records import FILE, append_records
     from scse.machine import keep_freed_memory
     from scse.report.figures import pareto_figure
+    from scse.runs import open_run
 
     require_positive(args, "ceiling", "batch", "limit")
     require_picture("--out", args.out)

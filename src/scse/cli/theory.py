@@ -31,11 +31,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: Arguments) -> None:
     from scse.diagnostics.theory import PASSES, theory
     from scse.errors import UserError
-    from scse.evaluation.runs import open_run
     from scse.experiments.records import FILE, append_records, identity, new_record
     from scse.machine import keep_freed_memory
     from scse.progress import progress
     from scse.report.diagnostics import attribution_figure
+    from scse.runs import open_run
 
     require_positive(args, "inputs", "order")
     if not 0 <= args.first < args.last:

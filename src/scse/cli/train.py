@@ -86,7 +86,7 @@ def chosen_run(args: Arguments) -> tuple[TrainConfig, Path | None]:
     from scse.config import assemble, protocol
     from scse.errors import UserError
     from scse.files import expand
-    from scse.training.parent import find_start
+    from scse.runs.parent import find_start
 
     if not args.out:
         raise UserError("--out is empty; name a folder for the run")

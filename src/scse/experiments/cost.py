@@ -16,8 +16,8 @@ from scse.experiments.members import Member
 from scse.experiments.suite import CEILING, Column, diagnosed_batches
 from scse.flops import token_flops
 from scse.recurrence import Recurrence
+from scse.runs.folder import read_run_config
 from scse.training.optimiser import resolve_precision
-from scse.training.run_folder import read_run_config
 from scse.training.speed import matmul_rate, training_flops
 
 # The share of the machine's matrix-product rate that training is taken to reach where no run has shown its own.

@@ -19,8 +19,8 @@ import torch
 
 from scse.errors import UserError
 from scse.experiments.work import Job, Outcome, Result, work
+from scse.runs.folder import in_use
 from scse.signals import STOPS, stops_raise
-from scse.training.run_folder import in_use
 
 Finished = Generator[tuple[Job, Result], None, None]
 Crew = Callable[[Sequence[Job]], Finished]

@@ -21,12 +21,12 @@ from scse.evaluation import perplexity_over_depths
 from scse.evaluation.budgets import AdaptiveEvaluation, AdaptiveSettings
 from scse.evaluation.completion import complete, last_word_completions
 from scse.evaluation.profile import profile
-from scse.evaluation.runs import Run
 from scse.experiments.records import FILE, Record, append_records, identity, new_record
 from scse.experiments.suite import CEILING, PROFILED_SEQUENCES, STEERED_INPUTS, Column, diagnosed_batches
 from scse.generation.quality import cached_perplexity
 from scse.model import trainable_parameters
 from scse.progress import progress
+from scse.runs import Run
 
 Rows = list[dict[str, Any]]
 

@@ -9,13 +9,13 @@ from enum import StrEnum
 
 from scse.config import RunOptions, assemble
 from scse.errors import RunFailure, UserError
-from scse.evaluation.runs import open_run
 from scse.experiments.members import STANDARD_DEPTHS, Member
 from scse.experiments.suite import Column
 from scse.experiments.tasks import TASKS, Text, keep
 from scse.machine import keep_freed_memory
+from scse.runs import open_run
+from scse.runs.folder import RunInUse, locked, read_run_config, refuse_changes
 from scse.signals import STOPS, stops_raise
-from scse.training.run_folder import RunInUse, locked, read_run_config, refuse_changes
 from scse.training.trainer import train
 
 log = logging.getLogger("scse")

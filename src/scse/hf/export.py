@@ -13,12 +13,12 @@ from scse.accounting import count_parameters
 from scse.data.tokenizer import END_OF_TEXT
 from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
-from scse.evaluation.runs import Run
 from scse.files import replacing_folder
 from scse.hf.configuration import ScseConfig
 from scse.hf.modeling import ScseForCausalLM
 from scse.hf.remote import AUTO_MAP, remote_files
 from scse.provenance import provenance
+from scse.runs import Run
 
 if TYPE_CHECKING:
     from scse.evaluation.perplexity import DepthResult

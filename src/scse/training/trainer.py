@@ -21,9 +21,7 @@ from scse.nn.skeleton import without_storage
 from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, build, save_model, verify_model
 from scse.progress import Meter, progress
 from scse.recurrence import build as build_recurrence
-from scse.signals import stops_ask
-from scse.training.batches import BatchSource
-from scse.training.checkpoint import (
+from scse.runs.checkpoint import (
     WEIGHTS,
     Checkpoint,
     CheckpointStore,
@@ -32,10 +30,13 @@ from scse.training.checkpoint import (
     refuse_misfit,
     restore,
 )
-from scse.training.distributed import Objective, World, accumulating, distribute, gathered, whole, world
+from scse.runs.folder import Metrics, MetricsSink, NoMetrics, locked, settle_config, stored_precision
+from scse.runs.parent import inherited_tokenizer, starting_checkpoint
+from scse.runs.shards import whole
+from scse.signals import stops_ask
+from scse.training.batches import BatchSource
+from scse.training.distributed import Objective, World, accumulating, distribute, gathered, world
 from scse.training.optimiser import autocast, learning_rate, make_optimiser, resolve_precision
-from scse.training.parent import inherited_tokenizer, starting_checkpoint
-from scse.training.run_folder import Metrics, MetricsSink, NoMetrics, locked, settle_config, stored_precision
 from scse.training.speed import matmul_rate, training_flops
 from scse.training.streams import dropout_seed, initialisation_seed, loop_depth
 

@@ -10,8 +10,8 @@ from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
 from scse.errors import UserError
 from scse.model import LoopedLM
 from scse.persistence import build, load_model
-from scse.training.checkpoint import WEIGHTS, CheckpointStore
-from scse.training.run_folder import read_run_config
+from scse.runs.checkpoint import WEIGHTS, CheckpointStore
+from scse.runs.folder import read_run_config
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from scse.data import Tokenizer, load_tokenizer
 from scse.data.tokenizer import TOKENIZER_FILE
 from scse.errors import UserError
 from scse.files import content_hash, expand, file_hash
-from scse.training.checkpoint import WEIGHTS, Checkpoint, CheckpointStore, verify
-from scse.training.run_folder import read_run_config
+from scse.runs.checkpoint import WEIGHTS, Checkpoint, CheckpointStore, verify
+from scse.runs.folder import read_run_config
 
 # What a new run decides for itself.
 _OWN = ("model", "corpus", "tokenizer", "steps", "precision", "parent")

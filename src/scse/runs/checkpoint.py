@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from scse.errors import RunFailure, UserError
 from scse.files import file_hash, read_sealed, share, sync, write_sealed
-from scse.training.distributed import fill, whole
+from scse.runs.shards import fill, whole
 
 FORMAT = 2
 UNSTATED_LOOPS = 8  # of every validation before checkpoints said theirs
