@@ -6,7 +6,8 @@ import pytest
 
 from scse import SCALES, model_config
 from scse.accounting import count_parameters, flop_proxy
-from scse.flops import body_applications, body_flops
+from scse.catalogue import body_applications
+from scse.flops import body_flops
 
 COUNTS = {
     "22m": {"looped": 21_855_745, "adapter": 22_150_657, "step-adapter": 22_298_113, "scse": 22_003_200},
