@@ -6,7 +6,8 @@ import pytest
 
 from scse import SCALES, model_config
 from scse.accounting import count_parameters, flop_proxy
-from scse.flops import body_applications, body_flops
+from scse.families import FAMILIES
+from scse.flops import body_flops
 
 COUNTS = {
     "22m": {"looped": 21_855_745, "adapter": 22_150_657, "step-adapter": 22_298_113, "scse": 22_003_200},
@@ -70,4 +71,4 @@ def test_block_applications_by_name_are_those_of_the_model(family):
     """The report counts without torch; the model is the truth."""
     for loops in (1, 3, 8, 48):
         proxy = flop_proxy(model_config(family, "mini"), loops)
-        assert body_applications(family, loops) * body_flops(SCALES["mini"]) == proxy.body
+        assert FAMILIES.find(family).body_applications(loops) * body_flops(SCALES["mini"]) == proxy.body

@@ -77,7 +77,8 @@ def test_claims_are_those_of_the_paper():
     raw = {name for name in NAMES if tiny(name).recurrence.zero_preserving}
     masked = {name for name in NAMES if tiny(name).recurrence.anchor_preserving}
     anchors = {"scse", "scse-embedding", "scse-initial", "scse-random"}
-    assert raw == anchors | {"sc-cond-subtractive", "forcing-subtraction"}
+    rivals = {"centred-huginn", "centred-parcae", "centred-orthogonal-injection"}
+    assert raw == anchors | rivals | {"sc-cond-subtractive", "forcing-subtraction"}
     assert masked == raw | {"sc-cond", "leak"}
 
 

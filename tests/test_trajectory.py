@@ -7,13 +7,13 @@ import torch
 
 from scse.errors import UserError
 from scse.nn import Block
-from tinymodels import some_ids, tiny
+from tinymodels import anchored, some_ids, tiny
 
 
 @torch.no_grad()
 def test_a_trajectory_is_every_depth_at_once(family):
     model, ids = tiny(family), some_ids()
-    parts = {"states", "updates", "predictions"} | (set() if family.startswith("unshared") else {"deviations"})
+    parts = {"states", "updates", "predictions"} | ({"deviations"} if anchored(family) else set())
     found = model.trajectory(ids, loops=5, keep=parts)
     assert found.states.shape == (6, 3, 11, 24)
     for loops in range(1, 6):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,6 +10,16 @@ import torch
 from scse import FAMILIES, LoopedLM, Shape, model_config
 
 TINY = Shape(width=24, heads=3, ff_width=48, context=16, vocabulary=61)
+# Every option of the shape, in three makes: more layers alone, all that fits together, and Huginn's place for the norm.
+SHAPES = {
+    "block": TINY,
+    "layers": replace(TINY, prelude=1, core=2, coda=2),
+    "everything": replace(
+        TINY, prelude=1, core=2, coda=1, positions="rope", rope_base=100.0, sandwich=True, qk_norm=True, qk_bias=True,
+        kv_heads=1, tied=False, embed_scale=2.0,
+    ),
+    "stream": replace(TINY, core=2, coda=1, positions="rope", sandwich=True, stream_norm=True),
+}  # fmt: skip
 NAMES = [family.name.replace("-N", "-3") for family in FAMILIES]
 
 
@@ -21,6 +32,12 @@ def tiny(family: str, seed: int = 0, shape: Shape = TINY, dtype=torch.float64, s
             noise = torch.randn(parameter.shape, generator=generator).to(dtype)
             parameter.add_(spread * noise)
     return model
+
+
+def anchored(family: str) -> bool:
+    """Whether the family has an anchor; the others say so when asked for deviations."""
+    model = tiny(family)
+    return model.recurrence.begin(model.embed(some_ids())).anchor is not None
 
 
 def some_ids(batch: int = 3, length: int = 11, vocabulary: int = TINY.vocabulary, seed: int = 5) -> torch.Tensor:

@@ -18,7 +18,7 @@ from scse.diagnostics.theory import theory
 from scse.errors import RunFailure, UserError
 from scse.progress import _Silent
 from scse.recurrence import deviation_map
-from tinymodels import TINY, some_ids, tiny
+from tinymodels import TINY, anchored, some_ids, tiny
 
 TOKENS = np.random.default_rng(0).integers(0, TINY.vocabulary, 16 * 8 + 1).astype(np.uint16)
 SILENT = _Silent()
@@ -26,10 +26,6 @@ SILENT = _Silent()
 
 def diagnosis(model, steps=9, gain_steps=(), batch=4):
     return diagnose(model, TOKENS, steps, batch, 2, gain_steps, SILENT)
-
-
-def anchored(family):
-    return not family.startswith("unshared")
 
 
 @torch.no_grad()

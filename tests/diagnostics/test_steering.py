@@ -22,7 +22,7 @@ from scse.diagnostics.steering import (
 )
 from scse.errors import RunFailure, UserError
 from scse.recurrence import deviation_map
-from tinymodels import some_ids, tiny
+from tinymodels import anchored, some_ids, tiny
 
 
 def steered(model, inputs=3, steps=6):
@@ -31,7 +31,7 @@ def steered(model, inputs=3, steps=6):
 
 def test_rollouts_start_at_the_anchor_and_follow_their_ray_first(family):
     model = tiny(family)
-    if family.startswith("unshared"):
+    if not anchored(family):
         with pytest.raises(UserError, match="no anchor"):
             steered(model)
         return

@@ -30,7 +30,7 @@ def cached_logits(model, ids, depth, split, cache=None):
     """Logits of all positions, the sequence fed in parts; and the loops each took."""
     cache = cache or KVCache(model, len(ids), depth.deepest, capacity=2)
     found = [settle(model, part, cache.append(part.shape[1]), depth) for part in ids.split(list(split), dim=1)]
-    return model.readout(torch.cat([s.hidden for s in found], 1)), torch.cat([s.taken for s in found], 1)
+    return model.head(torch.cat([s.outputs for s in found], 1)), torch.cat([s.taken for s in found], 1)
 
 
 @pytest.mark.parametrize("split", SPLITS, ids=str)
@@ -63,7 +63,7 @@ def test_left_padding_is_invisible(family):
     cache = KVCache(model, 3, 4)
     settled = [settle(model, ids[:, :9], cache.append(9, real[:, :9]), depth)]
     settled += [settle(model, ids[:, n : n + 1], cache.append(1), depth) for n in (9, 10)]
-    logits = model.readout(torch.cat([part.hidden for part in settled], 1))
+    logits = model.head(torch.cat([part.outputs for part in settled], 1))
     for row, length in enumerate(lengths):
         alone = model(ids[row : row + 1, 11 - length :], 4)[0]
         torch.testing.assert_close(logits[row, 11 - length :], alone, rtol=0, atol=1e-12)
@@ -97,7 +97,7 @@ def test_selected_rows_go_on_alone(family):
     cache.select(torch.tensor([2, 0, 0]))
     found = settle(model, ids[[2, 0, 1], 6:7], cache.append(1), Depth(4))
     wanted = torch.stack([ids[2, :7], ids[0, :7], torch.cat([ids[0, :6], ids[1, 6:7]])])
-    torch.testing.assert_close(model.readout(found.hidden[:, 0]), model(wanted, 4)[:, -1], rtol=0, atol=1e-12)
+    torch.testing.assert_close(model.head(found.outputs[:, 0]), model(wanted, 4)[:, -1], rtol=0, atol=1e-12)
 
 
 @torch.no_grad()

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from keyword import iskeyword
 
 from scse.cli.common import Parser
 from scse.errors import RunFailure, UserError, unknown_name
@@ -16,7 +17,7 @@ from scse.signals import Terminated, stops_raise
 
 SECONDS_TO_SPEAK = 10.0
 
-# name -> what `scse --help` says; the module is scse.cli.<name>
+# name -> what `scse --help` says; the module is scse.cli.<name>, or scse.cli.<name>_ where Python keeps the name
 COMMANDS = {
     "demo": "the main job in miniature: train three families, turn the depth knob",
     "train": "train a model; the same command again continues it",
@@ -24,6 +25,7 @@ COMMANDS = {
     "diagnose": "forcing bias, energies and gain around the anchor, step by step",
     "theory": "what the forcing bias did to a trajectory and its loss: the counterfactual decomposition",
     "export": "a run as a folder that transformers loads",
+    "import": "weights of another project as a run",
     "generate": "continue a text at any depth, with a cache and early exit",
     "lambada": "last-word completion: perplexity and accuracy of the answers",
     "adaptive": "calibrated early exit: mean loop budgets, offline accounting and real savings",
@@ -126,7 +128,7 @@ def dispatch(arguments: list[str]) -> int:
         return 0
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS, hint="'scse --help' lists all")
-    module = importlib.import_module(f"scse.cli.{name}")
+    module = importlib.import_module(f"scse.cli.{name}{'_' * iskeyword(name)}")
     parser = Parser(prog=f"scse {name}", description=module.__doc__)
     module.add_arguments(parser)
     return int(module.run(parser.parse(rest)) or 0)

@@ -72,8 +72,8 @@ class Recurrence(nn.Module):
 
         With a `memory`, z holds the positions that follow those it has seen, and is remembered in turn.
         """
-        x = self.drive(t, z, frame.drive)
-        q = self.gain(z, self.update(self.core, self.drive, t, x, frame, memory))
+        x, u = self.update(self.core, self.drive, t, z, frame, memory)
+        q = self.gain(z, u)
         if masked:
             q = self.mask(self.coordinates, z, frame, q, memory)
         following: Tensor = self.halting(z, self.reset(t, self.keep(z, x) + q))
@@ -81,7 +81,7 @@ class Recurrence(nn.Module):
 
     def remember(self, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
         """Let later positions see, at step t, a state that rests at z and takes no step itself."""
-        self.update.remember(self.core, self.drive, t, self.drive(t, z, frame.drive), frame, memory)
+        self.update.remember(self.core, self.drive, t, z, frame, memory)
         self.mask.remember(self.coordinates, z, frame, memory)
 
     def hidden(self, z: Tensor, frame: Frame) -> Tensor:

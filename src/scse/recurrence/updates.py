@@ -77,14 +77,15 @@ class Direct(Unit):
     cancels_at_anchor: ClassVar[bool] = False
 
     def forward(
-        self, core: SharedCore, drive: Drive, t: int, x: Tensor, frame: Frame, memory: LoopMemory | None = None
-    ) -> Tensor:
-        """From x = x_t(z), which the drive has formed."""
-        return self.body(core, t, x, memory, 0)
+        self, core: SharedCore, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """x_t(z), what the core sees, and u"""
+        x: Tensor = drive(t, z, frame.drive)
+        return x, self.body(core, t, x, memory, 0)
 
-    def remember(self, core: SharedCore, drive: Drive, t: int, x: Tensor, frame: Frame, memory: LoopMemory) -> None:
-        """Leave in the memory what later positions need of a state that rests where the drive gives x."""
-        core.remember(t, x, memory.past(0))
+    def remember(self, core: SharedCore, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
+        """Leave in the memory what later positions need of a state that rests at z."""
+        core.remember(t, drive(t, z, frame.drive), memory.past(0))
 
     @staticmethod
     def body(core: SharedCore, t: int, x: Tensor, memory: LoopMemory | None, number: int) -> Tensor:
@@ -103,11 +104,12 @@ class Subtractive(Direct):
     cancels_at_anchor = True
 
     def forward(
-        self, core: SharedCore, drive: Drive, t: int, x: Tensor, frame: Frame, memory: LoopMemory | None = None
-    ) -> Tensor:
+        self, core: SharedCore, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory | None = None
+    ) -> tuple[Tensor, Tensor]:
         at_anchor = self.body(core, t, drive(t, anchor_of(frame.anchor), frame.drive), memory, 1)
-        return self.body(core, t, x, memory, 0) - at_anchor
+        x, u = super().forward(core, drive, t, z, frame, memory)
+        return x, u - at_anchor
 
-    def remember(self, core: SharedCore, drive: Drive, t: int, x: Tensor, frame: Frame, memory: LoopMemory) -> None:
-        super().remember(core, drive, t, x, frame, memory)
+    def remember(self, core: SharedCore, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
+        super().remember(core, drive, t, z, frame, memory)
         core.remember(t, drive(t, anchor_of(frame.anchor), frame.drive), memory.past(1))

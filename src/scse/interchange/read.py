@@ -1,0 +1,111 @@
+"""A folder of another project (config.json and safetensors) as a model of ours, and as a run folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from scse.config import TrainConfig
+from scse.data import load_tokenizer, settled_corpus
+from scse.errors import UserError, checked_choice
+from scse.files import replacing_folder
+from scse.interchange.maps import Described, Plan, huginn, ouro, parcae
+from scse.model import LoopedLM
+from scse.nn.skeleton import without_storage
+from scse.persistence import save_model
+from scse.runs.folder import settle_config
+
+SOURCES: Mapping[str, Callable[[Described], Plan]] = {"huginn": huginn, "ouro": ouro, "parcae": parcae}
+INDEX = "model.safetensors.index.json"
+WEIGHTS = "model.safetensors"
+
+
+def read_foreign(folder: Path, source: str) -> tuple[LoopedLM, Plan]:
+    """The model in a folder of the project `source`, in float32. Every tensor must find its place."""
+    plan = SOURCES[checked_choice("project to import from", source, SOURCES)](_json(folder / "config.json"))
+    with without_storage():
+        wanted = LoopedLM(plan.config).state_dict()
+    assert set(wanted) == set(plan.tensors)
+    with _opened(folder) as files:
+        used = {name for names, _ in plan.tensors.values() for name in names}
+        for name in sorted(used ^ set(files)):
+            if name in used:
+                raise UserError(f"the weights in {folder} lack '{name}'; is this a folder of '{source}'?")
+            if name not in plan.ignored:
+                raise UserError(f"the weights in {folder} have '{name}', for which our model has no place")
+        tensors = {}
+        for name, (names, make) in plan.tensors.items():
+            tensors[name] = make(*(files[part].get_tensor(part).float() for part in names)).contiguous()
+            if tensors[name].shape != wanted[name].shape:
+                found, needed = list(tensors[name].shape), list(wanted[name].shape)
+                raise UserError(f"{names[0]} in {folder} has a size that makes {found}; config.json needs {needed}")
+    model = LoopedLM(plan.config)
+    model.load_state_dict(tensors)
+    return model.eval(), plan
+
+
+def import_run(folder: Path, out: Path, source: str, weights_only: bool) -> Plan:
+    """Write `out` as a run folder, or with `weights_only` as a model folder. Half an import never exists."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} already exists and is not empty; name a new folder or delete it first")
+    model, plan = read_foreign(folder, source)
+    tokenizer = None if weights_only else _tokenizer(folder)
+    with replacing_folder(out) as draft:
+        if tokenizer is None:
+            save_model(model, draft)
+            return plan
+        save_model(model, draft / "model")
+        tokenizer.save(draft / "model")
+        config = TrainConfig(
+            model=plan.config,
+            corpus=settled_corpus("stdlib"),
+            tokenizer=tokenizer.name,
+            steps=1,
+            max_loops=plan.loops,
+        )
+        settle_config(draft, config, {"tokenizer": tokenizer.digest})
+    return plan
+
+
+def _tokenizer(folder: Path) -> Any:
+    try:
+        return load_tokenizer(folder)
+    except UserError as error:
+        raise UserError(f"{error}; --weights-only imports the model without a tokenizer") from None
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}; name a folder with config.json") from None
+    except ValueError:
+        raise UserError(f"{path} is not JSON; fetch it again") from None
+    if not isinstance(found, dict):
+        raise UserError(f"{path} holds no configuration; fetch it again")
+    return found
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[dict[str, safe_open]]:
+    """Which open file holds each tensor; weights may be in one file or in several with an index."""
+    names = {WEIGHTS}
+    if (folder / INDEX).is_file():
+        names = {str(name) for name in _json(folder / INDEX).get("weight_map", {}).values()}
+    if any(Path(name).name != name for name in names):
+        raise UserError(f"{folder / INDEX} points outside of its folder; it is not followed")
+    found: dict[str, safe_open] = {}
+    try:
+        for name in sorted(names):
+            file = safe_open(folder / name, framework="pt")
+            found |= dict.fromkeys(file.keys(), file)
+        with torch.no_grad():
+            yield found
+    except (OSError, SafetensorError, RuntimeError) as error:
+        raise UserError(f"cannot read the weights in {folder}: {error}") from None
