@@ -14,7 +14,7 @@ BASE = 10
 
 @dataclass(frozen=True)
 class Addition(Problem):
-    """c_{i+1} = 1{a_i + b_i + c_i ≥ 10}, answer (a_i + b_i + c_i) mod 10. After T loops the carry has come T digits far.
+    """c_{i+1} = 1{a_i + b_i + c_i ≥ 10}, answer (a_i + b_i + c_i) mod 10; a loop brings the carry one digit on.
 
     Two numbers of `digits` digits, least significant first; one token is a pair of digits. A pair with a sum of nine
     hands on whatever carry it gets, every other pair decides it. With j < i the last deciding pair before i, the
@@ -84,4 +84,5 @@ class Addition(Problem):
         digits = [str(int(t) - BASE * BASE) for t in self.answers(examples)[row]][::-1]
         first, second = ("".join(str(pair[k]) for pair in pairs) for k in range(2))
         far = "".join(f"{min(int(d), 9)}" for d in examples.difficulty[row][::-1])
-        return f"  {first}\n+ {second}\n= {''.join(digits)}   (the last {len(digits)} digits)\n  {far}   (how far the carry into each digit may come from)"
+        counts = "how far the carry into each digit may come from"
+        return f"  {first}\n+ {second}\n= {''.join(digits)}   (the last {len(digits)} digits)\n  {far}   ({counts})"

@@ -1,7 +1,7 @@
 """Algorithmic corpora: problems whose answers need a known number of steps. No torch here.
 
-A problem is a seeded generator. It has a vocabulary of its own, sequences of one length, and fixed positions at which an
-answer is asked for. Every answer has a difficulty, the number of steps from the question to it, and after T loops the
+A problem is a seeded generator. It has a vocabulary of its own, sequences of one length, and fixed positions at which
+an answer is asked for. Every answer has a difficulty, the number of steps from the question to it, and after T loops the
 answer asked for is where T of those steps lead: the answer itself once T reaches the difficulty.
 
 Shapes: B examples, L positions of a sequence, A answers of an example.
@@ -45,7 +45,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class Problem(ABC):
-    """A generator of examples. The fields of a subclass are its options; `hardest` is the most difficult one it trains on."""
+    """A generator of examples. The fields of a subclass are its options."""
 
     name: ClassVar[str]
     # What one step of the solution is called, in the singular.
@@ -128,7 +128,7 @@ class Problem(ABC):
 
     def verify(self, examples: Examples) -> None:
         """Compare every answer with the oracle's; one that disagrees is an error that shows the example."""
-        for row, (ids, wanted) in enumerate(zip(examples.ids, self.answers(examples), strict=True)):
+        for ids, wanted in zip(examples.ids, self.answers(examples), strict=True):
             found = self.solve(ids)
             if not np.array_equal(found, wanted):
                 at = int(np.flatnonzero(found != wanted)[0])

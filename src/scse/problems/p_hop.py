@@ -11,7 +11,7 @@ from scse.problems.base import Examples, Ints, Problem, letters, shuffled
 
 @dataclass(frozen=True)
 class PHop(Problem):
-    """find(i) = max { j ≤ i : x_{j−1} = x_i }, or i itself where there is none. After T loops the answer is x_{find^T(i)}.
+    """find(i) = max { j ≤ i : x_{j−1} = x_i }, or i where there is none; the answer at i is x_{find^T(i)}.
 
     A sequence x of symbols. From position i look for the last earlier place where the symbol x_i stands and step to
     the one after it. The hops end where a symbol stands for the first time, and how many there are until then is the

@@ -21,8 +21,8 @@ class Reachability(Problem):
         target_T(x) = yes if dist(x) ≤ T, else no,
 
     and the difficulty is dist(x); for a node that is never reached, the largest distance of any node that is, after
-    which nothing changes. One loop can follow one edge. The graph holds a shortest path of exactly `hardest` edges in most
-    examples, and no edge leads from a reachable node to one that is not.
+    which nothing changes. One loop can follow one edge. Most graphs hold a shortest path of exactly `hardest` edges,
+    and no edge leads from a reachable node to one that is not.
     """
 
     nodes: int = 12

@@ -31,7 +31,7 @@ def marks(random: np.random.Generator, count: int, length: int, widest: int) -> 
 
 @dataclass(frozen=True)
 class Scan(Problem):
-    """s_i = s_{i−1} · x_i in a group, s = 1 at every reset. After T loops the answer at i is the product of the last T factors.
+    """s_i = s_{i−1} · x_i in a group, s = 1 at every reset; a loop takes in one factor more.
 
     A sequence of group elements x_i and resets. With r the last reset before i, the difficulty is the number of factors
     d(i) = i − r, and
