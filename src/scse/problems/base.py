@@ -1,8 +1,8 @@
 """Algorithmic corpora: problems whose answers need a known number of steps. No torch here.
 
 A problem is a seeded generator. It has a vocabulary of its own, sequences of one length, and fixed positions at which
-an answer is asked for. Every answer has a difficulty, the number of steps from the question to it, and after T loops the
-answer asked for is where T of those steps lead: the answer itself once T reaches the difficulty.
+an answer is asked for. Every answer has a difficulty, the number of steps from the question to it, and after T loops
+the answer asked for is where T of those steps lead: the answer itself once T reaches the difficulty.
 
 Shapes: B examples, L positions of a sequence, A answers of an example.
 """
