@@ -80,7 +80,7 @@ class Problem(ABC):
 
     @abstractmethod
     def draw(self, random: np.random.Generator, count: int, hardest: int) -> Examples:
-        """Examples whose answers have difficulties up to `hardest`, at least one of them exactly that in most."""
+        """Examples whose answers have difficulties up to `hardest`, some of them exactly that."""
 
     @abstractmethod
     def answers(self, examples: Examples, loops: int | None = None) -> Ints:

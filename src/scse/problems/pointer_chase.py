@@ -8,6 +8,8 @@ import numpy as np
 
 from scse.problems.base import Examples, Ints, Problem, letters, shuffled
 
+ROOTS = 0.1  # the share of nodes beside the first chain that are roots
+
 
 @dataclass(frozen=True)
 class PointerChase(Problem):
@@ -19,8 +21,8 @@ class PointerChase(Problem):
 
         target_T(x) = f^T(x),   f^{d(x)}(x) = f^{d(x)+1}(x) = …  the root.
 
-    One loop can make one hop: attention from x to the edge that begins at x. The forest holds one chain of exactly
-    `hardest` hops in most examples, and the other nodes hang anywhere less deep.
+    One loop can make one hop: attention from x to the edge that begins at x. The forest begins with a chain of 1 to
+    `hardest` hops; every other node hangs anywhere less deep than that, or is a root.
     """
 
     nodes: int = 16
@@ -60,12 +62,11 @@ class PointerChase(Problem):
         parent = np.zeros((count, n), dtype=np.int64)  # in the order in which nodes are hung up
         depth = np.zeros((count, n), dtype=np.int64)
         chain = random.integers(1, hardest + 1, count)
-        chain[rows % 4 != 0] = hardest
         for x in range(1, n):
             # The first nodes are one chain; each later one hangs anywhere above the deepest level, or is a root.
             weight = random.random((count, x)) * (depth[:, :x] < hardest)
             chosen = weight.argmax(axis=1)
-            rooted = random.random(count) < 1.0 / n
+            rooted = random.random(count) < ROOTS
             chained = x <= chain
             parent[:, x] = np.where(chained, x - 1, np.where(rooted, x, chosen))
             own = depth[rows, parent[:, x]] + 1
