@@ -100,7 +100,7 @@ class Poisson(DepthSampler):
 
 @dataclass(frozen=True)
 class LognormalPoisson(DepthSampler):
-    """T = 1 + Poisson(λ), log λ ~ Normal(log(N − 1) − σ²/2, σ), σ = 0.5: E[T] = N with a heavy tail, as Huginn draws it."""
+    """T = 1 + Poisson(λ), log λ ~ Normal(log(N − 1) − σ²/2, σ), σ = 0.5: E[T] = N, heavy-tailed, as Huginn draws it."""
 
     name = "lognormal-poisson"
     example = "lognormal-poisson:8"
