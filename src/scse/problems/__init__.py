@@ -1,0 +1,43 @@
+"""Problems that need depth, as corpora: each is a seeded generator with an oracle. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from scse.errors import UserError, unknown_name
+from scse.problems.addition import Addition
+from scse.problems.base import Examples, Problem
+from scse.problems.p_hop import PHop
+from scse.problems.pointer_chase import PointerChase
+from scse.problems.reachability import Reachability
+from scse.problems.scans import S5, PrefixSum
+
+__all__ = ["PROBLEMS", "Examples", "Problem", "make_problem", "register_problem"]
+
+PROBLEMS: dict[str, type[Problem]] = {
+    kind.name: kind for kind in (PointerChase, PHop, S5, Addition, PrefixSum, Reachability)
+}
+
+
+def register_problem(kind: type[Problem]) -> None:
+    """Add a problem from outside the package; a name that is taken is an error, never a replacement."""
+    if kind.name in PROBLEMS:
+        raise UserError(f"there is already a problem '{kind.name}'; register yours under another name")
+    PROBLEMS[kind.name] = kind
+
+
+def make_problem(name: str, options: Mapping[str, object] | None = None) -> Problem:
+    """The problem called `name`; its options are whole numbers."""
+    if name not in PROBLEMS:
+        raise unknown_name("problem", name, PROBLEMS)
+    known = [f.name for f in fields(PROBLEMS[name])]
+    chosen: dict[str, int] = {}
+    for option, value in (options or {}).items():
+        if option not in known:
+            raise unknown_name(f"option of problem '{name}'", option, known)
+        try:
+            chosen[option] = int(str(value))
+        except ValueError:
+            raise UserError(f"option '{option}' must be a whole number, got '{value}'") from None
+    return PROBLEMS[name](**chosen)
