@@ -21,8 +21,8 @@ LARGEST_INTEGER = 10**15
 class Family:
     """One row of the catalogue.
 
-    `label` is the row's name in tables. `composer` is a function from a shape and the options to a recurrence, or where
-    it stands ("package.module:function"). `bodies` counts the block's applications in a step, `uses_t` says whether the
+    `label` is the row's name in tables. `composer` is a function from a shape and the options to a recurrence, or the
+    name of one of `scse.recurrence`. `bodies` counts the block's applications in a step, `uses_t` says whether the
     step looks at t, and `fixed_point` whether the anchor is one, exactly: "raw" before the mask, "masked" by the mask
     alone, "" not. A row named `…-N` stands for every number N, which becomes the option called `numbered` and bounds
     the depth. `paper_extra_matrices` counts d×d matrices that the paper's parameter counts include although its

@@ -28,8 +28,7 @@ MASK_THRESHOLD = 1e-8
 def _row(name: str, composer: str, label: str, equation: str, look: str, options: Options, **facts: Any) -> Family:
     """A row whose composer is a function of `scse.recurrence`; `look` is its colour and marker."""
     colour, marker = look.split()
-    place = f"scse.recurrence.{composer}"
-    return Family(name, label, equation, place, options, colour=colour, marker=marker, **facts)
+    return Family(name, label, equation, composer, options, colour=colour, marker=marker, **facts)
 
 
 _ADDITIVE: Options = {"step_scale": STEP_SCALE, "source_gain": SOURCE_GAIN}
@@ -44,11 +43,11 @@ _ADAPTED = "h' = h + s·B(h + αW_in h*)"
 _CENTERED = "Δ' = Δ + m·s·G(Δ)"
 
 _PAPER = (
-    _row("looped", "composers:looped", "Looped Transformer baseline", _LOOPED, "#D55E00 s", _ADDITIVE),
-    _row("looped-s035", "composers:looped", "Residual step scale s=0.35", _LOOPED, "#D55E00 v", _TUNED),
+    _row("looped", "looped", "Looped Transformer baseline", _LOOPED, "#D55E00 s", _ADDITIVE),
+    _row("looped-s035", "looped", "Residual step scale s=0.35", _LOOPED, "#D55E00 v", _TUNED),
     _row(
         "scalar-gate",
-        "composers:scalar_gate",
+        "scalar_gate",
         "Learned scalar gate",
         "h' = h + g·B(h + αW_in e), g learned",
         "#E69F00 s",
@@ -56,7 +55,7 @@ _PAPER = (
     ),
     _row(
         "channel-gate",
-        "composers:channel_gate",
+        "channel_gate",
         "Channel recurrent gate",
         "h' = h + σ(W_g n(h) + b_g) ⊙ B(h + αW_in e)",
         "#E69F00 D",
@@ -64,22 +63,18 @@ _PAPER = (
     ),
     _row(
         "norm-reset",
-        "composers:norm_reset",
+        "norm_reset",
         "Periodic normalization reset",
         f"{_LOOPED}; after every p-th step h' ← n(h')",
         "#CC79A7 s",
         {**_ADDITIVE, "reset_period": 4},
         uses_t=True,
     ),
-    _row(
-        "adapter", "composers:adapter", "Capacity-matched adapter", _ADAPTED, "#0072B2 v", {**_ADDITIVE, **_PROJECTED}
-    ),
-    _row(
-        "tuned-adapter", "composers:adapter", "Tuned adapter, s=0.35", _ADAPTED, "#0072B2 ^", {**_TUNED, **_PROJECTED}
-    ),
+    _row("adapter", "adapter", "Capacity-matched adapter", _ADAPTED, "#0072B2 v", {**_ADDITIVE, **_PROJECTED}),
+    _row("tuned-adapter", "adapter", "Tuned adapter, s=0.35", _ADAPTED, "#0072B2 ^", {**_TUNED, **_PROJECTED}),
     _row(
         "step-adapter",
-        "composers:step_adapter",
+        "step_adapter",
         "Recurrent-step-conditioned adapter",
         "h' = h + s·B(h + αW_in h* + τP_step γ_t)",
         "#56B4E9 D",
@@ -88,7 +83,7 @@ _PAPER = (
     ),
     _row(
         "film-adapter",
-        "composers:film_adapter",
+        "film_adapter",
         "Step-FiLM adapter",
         "h' = h + s·B((1 + ρg_t) ⊙ (h + αW_in h*) + ρb_t)",
         "#56B4E9 P",
@@ -96,11 +91,11 @@ _PAPER = (
         uses_t=True,
     ),
     # The paper's counts for SCSE include a conditioning matrix W_c that its recurrence never applies.
-    _row("scse", "composers:scse", "SCSE", _CENTERED, "#009E73 o", _SCSE, fixed_point="raw", paper_extra_matrices=1),
+    _row("scse", "scse", "SCSE", _CENTERED, "#009E73 o", _SCSE, fixed_point="raw", paper_extra_matrices=1),
     *(
         _row(
             f"scse-{anchor}",
-            "composers:scse",
+            "scse",
             f"SCSE, {words}",
             _CENTERED,
             f"#009E73 {marker}",
@@ -116,7 +111,7 @@ _PAPER = (
     ),
     _row(
         "sc-cond",
-        "composers:sc_cond",
+        "sc_cond",
         "SC-Cond, masked",
         "Δ' = Δ + m·s·G(Δ + κW_c h*)",
         "#F0E442 o",
@@ -125,7 +120,7 @@ _PAPER = (
     ),
     _row(
         "sc-cond-unmasked",
-        "composers:sc_cond",
+        "sc_cond",
         "SC-Cond, no mask",
         "Δ' = Δ + s·G(Δ + κW_c h*)",
         "#F0E442 v",
@@ -133,7 +128,7 @@ _PAPER = (
     ),
     _row(
         "sc-cond-subtractive",
-        "composers:sc_cond_subtractive",
+        "sc_cond_subtractive",
         "SC-Cond, subtractive",
         "Δ' = Δ + s·(G(Δ + c) − G(c)), c = κW_c h*",
         "#999933 o",
@@ -143,7 +138,7 @@ _PAPER = (
     ),
     _row(
         "forcing-subtraction",
-        "composers:forcing_subtraction",
+        "forcing_subtraction",
         "Additive + forcing subtraction",
         "Δ' = Δ + s·(B(h* + Δ + αW_in e) − B(h* + αW_in e))",
         "#CC79A7 o",
@@ -153,7 +148,7 @@ _PAPER = (
     ),
     _row(
         "leak",
-        "composers:leak",
+        "leak",
         "Leak diagnostic",
         "Δ' = (1 − λ)Δ + m·s·G(Δ + κW_c h*)",
         "#999999 o",
@@ -162,7 +157,7 @@ _PAPER = (
     ),
     _row(
         "unshared-N",
-        "composers:unshared",
+        "unshared",
         "Unshared Transformer-N",
         "h' = h + B_t(h) for t < N, then h' = h",
         "#000000 _",
@@ -184,7 +179,7 @@ _WITHOUT_FORCING = "Δ' = F(h* + Δ) − F(h*), F(h) = "
 _RIVALS = (
     _row(
         "huginn",
-        "rivals:huginn",
+        "huginn",
         "Huginn (recurrent depth)",
         f"h' = {_CONCATENATED}, h_0 = σε",
         "#882255 o",
@@ -192,7 +187,7 @@ _RIVALS = (
     ),
     _row(
         "parcae",
-        "rivals:parcae",
+        "parcae",
         "Parcae",
         f"h' = {_DECAYED}, λ = exp(−δ ⊙ e^A), h_0 = σε, read as C h",
         "#332288 o",
@@ -200,16 +195,16 @@ _RIVALS = (
     ),
     _row(
         "orthogonal-injection",
-        "rivals:orthogonal_injection",
+        "orthogonal_injection",
         "Orthogonal injection",
         f"h' = {_ORTHOGONAL}, r = λ ⊙ h, u = δ ⊙ (W n(e)), h_0 = σε, read as C h",
         "#88CCEE o",
         {**_NOISE, **_NORMED},
     ),
-    _row("ouro", "rivals:ouro", "Ouro (LoopLM)", "h' = n_w(R(h)), h_0 = e", "#117733 s", {"exit_gate": False}),
+    _row("ouro", "ouro", "Ouro (LoopLM)", "h' = n_w(R(h)), h_0 = e", "#117733 s", {"exit_gate": False}),
     _row(
         "loopformer",
-        "rivals:loopformer",
+        "loopformer",
         "LoopFormer",
         "h' = h + B(h; τ_t, δ), τ_t = tδ, δ = 1/N, h_0 = e",
         "#AA4499 ^",
@@ -218,7 +213,7 @@ _RIVALS = (
     ),
     _row(
         "universal",
-        "rivals:universal",
+        "universal",
         "Universal Transformer with ACT",
         "h' = R(h + τγ_t), read as Σ_j p_j h_j with halting probabilities p_j = σ(w·h_j + b) that add up to 1",
         "#DDCC77 D",
@@ -227,7 +222,7 @@ _RIVALS = (
     ),
     _row(
         "centred-huginn",
-        "rivals:centred_huginn",
+        "centred_huginn",
         "Huginn, source-centred",
         f"{_WITHOUT_FORCING}{_CONCATENATED}",
         "#882255 v",
@@ -237,7 +232,7 @@ _RIVALS = (
     ),
     _row(
         "centred-parcae",
-        "rivals:centred_parcae",
+        "centred_parcae",
         "Parcae, source-centred",
         f"{_WITHOUT_FORCING}{_DECAYED}, read as C h",
         "#332288 v",
@@ -247,7 +242,7 @@ _RIVALS = (
     ),
     _row(
         "centred-orthogonal-injection",
-        "rivals:centred_orthogonal_injection",
+        "centred_orthogonal_injection",
         "Orthogonal injection, source-centred",
         f"{_WITHOUT_FORCING}{_ORTHOGONAL}, r = λ ⊙ h, read as C h",
         "#88CCEE v",
