@@ -11,63 +11,13 @@ from scse.config import ModelConfig, Shape
 from scse.errors import UserError
 from scse.families import FAMILIES
 from scse.nn.skeleton import without_storage
-from scse.recurrence.composers import (
-    adapter,
-    channel_gate,
-    film_adapter,
-    forcing_subtraction,
-    leak,
-    looped,
-    norm_reset,
-    sc_cond,
-    sc_cond_subtractive,
-    scalar_gate,
-    scse,
-    step_adapter,
-    unshared,
-)
+from scse.recurrence.composers import COMPOSERS as PAPERS
 from scse.recurrence.recurrence import Recurrence
-from scse.recurrence.rivals import (
-    centred_huginn,
-    centred_orthogonal_injection,
-    centred_parcae,
-    huginn,
-    loopformer,
-    orthogonal_injection,
-    ouro,
-    parcae,
-    universal,
-)
+from scse.recurrence.rivals import COMPOSERS as RIVALS
 
 Composer = Callable[..., Recurrence]
 # By their names in the catalogue, which cannot hold the functions themselves.
-COMPOSERS: dict[str, Composer] = {
-    function.__name__: function
-    for function in (
-        looped,
-        scalar_gate,
-        channel_gate,
-        norm_reset,
-        adapter,
-        step_adapter,
-        film_adapter,
-        scse,
-        leak,
-        sc_cond,
-        sc_cond_subtractive,
-        forcing_subtraction,
-        unshared,
-        huginn,
-        parcae,
-        orthogonal_injection,
-        ouro,
-        loopformer,
-        universal,
-        centred_huginn,
-        centred_parcae,
-        centred_orthogonal_injection,
-    )
-}
+COMPOSERS: dict[str, Composer] = {function.__name__: function for function in (*PAPERS, *RIVALS)}
 _SMALL = Shape(width=8, heads=2, ff_width=8, context=4, vocabulary=8)
 
 

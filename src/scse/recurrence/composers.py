@@ -199,3 +199,20 @@ def unshared(shape: Shape, *, layers: int) -> Recurrence:
         anchor=Anchor(shape),
         gain=FixedScale(1.0),
     )
+
+
+COMPOSERS = (
+    looped,
+    scalar_gate,
+    channel_gate,
+    norm_reset,
+    adapter,
+    step_adapter,
+    film_adapter,
+    scse,
+    leak,
+    sc_cond,
+    sc_cond_subtractive,
+    forcing_subtraction,
+    unshared,
+)

@@ -148,3 +148,16 @@ def centred_orthogonal_injection(
 ) -> Recurrence:
     drive = OrthogonalInjection(shape, normalise_input)
     return _centred(shape, drive, NoReset(), ReadMatrix(shape), anchor, normalise_projections)
+
+
+COMPOSERS = (
+    huginn,
+    parcae,
+    orthogonal_injection,
+    ouro,
+    loopformer,
+    universal,
+    centred_huginn,
+    centred_parcae,
+    centred_orthogonal_injection,
+)
