@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scse.config import ModelConfig
+from scse.config.model import ModelConfig
 from scse.families import FAMILIES
 from scse.flops import around_flops, body_flops, head_flops
 from scse.model import LoopedLM, trainable_parameters

@@ -6,7 +6,7 @@ says how much that is.
 
 from __future__ import annotations
 
-from scse.config import Shape
+from scse.config.model import Shape
 
 
 def layer_flops(shape: Shape) -> int:

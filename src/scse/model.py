@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from scse.config import ModelConfig, Shape, scale
+from scse.config.model import ModelConfig, Shape, scale
 from scse.errors import UserError
 from scse.families import FAMILIES
 from scse.nn import Block, RMSNorm, apply_layers

@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from scse.config import ModelConfig
+from scse.config.model import ModelConfig
 from scse.errors import UserError
 from scse.files import file_hash, read_sealed, replacing, write_sealed
 from scse.model import LoopedLM

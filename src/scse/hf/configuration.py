@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from scse.config import ModelConfig, Shape
+from scse.config.model import ModelConfig, Shape
 
 # the names `transformers` knows, and ours
 SHAPE_FIELDS = {

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scse.config import Shape
+from scse.config.model import Shape
 from scse.nn.attention import CausalSelfAttention, Past
 from scse.nn.dropout import Dropout
 from scse.nn.norm import RMSNorm

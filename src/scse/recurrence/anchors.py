@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from scse.config import Shape
+from scse.config.model import Shape
 from scse.errors import checked_choice
 from scse.nn import rms_normalise
 from scse.recurrence.base import Unit

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scse.catalogue import Family
-from scse.config import ModelConfig, Shape
+from scse.config.model import ModelConfig, Shape
 from scse.errors import UserError
 from scse.families import FAMILIES
 from scse.nn.skeleton import without_storage

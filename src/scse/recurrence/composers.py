@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scse.config import Shape
+from scse.config.model import Shape
 from scse.recurrence.anchors import Anchor, EmbeddingAnchor, EmbeddingStart, ProjectedStart, make_anchor
 from scse.recurrence.base import Coordinates
 from scse.recurrence.coordinates import Deviation, Hidden

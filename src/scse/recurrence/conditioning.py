@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from scse.config import Shape
+from scse.config.model import Shape
 from scse.errors import UserError
 from scse.nn.block import Modulation
 from scse.recurrence.drives import sinusoid

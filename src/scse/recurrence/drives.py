@@ -12,7 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from scse.config import Shape
+from scse.config.model import Shape
 from scse.errors import UserError
 from scse.recurrence.base import Unit, anchor_of
 

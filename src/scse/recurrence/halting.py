@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from scse.config import Shape
+from scse.config.model import Shape
 from scse.errors import UserError
 from scse.recurrence.base import Coordinates, Frame, anchor_of
 from scse.recurrence.drives import Drive, sinusoid

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from scse.config import Shape
+from scse.config.model import Shape
 from scse.errors import UserError
 from scse.nn import RMSNorm, rms_normalise
 from scse.recurrence.base import Coordinates, Frame, LoopMemory, Unit

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from scse.config import Shape
+from scse.config.model import Shape
 from scse.nn import RMSNorm
 from scse.recurrence.base import Unit
 

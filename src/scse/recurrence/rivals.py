@@ -9,7 +9,7 @@ the shape give them more.
 
 from __future__ import annotations
 
-from scse.config import Shape
+from scse.config.model import Shape
 from scse.recurrence.anchors import Anchor, EmbeddingAnchor, EmbeddingStart, ProjectedStart, make_anchor
 from scse.recurrence.conditioning import TimedCore
 from scse.recurrence.coordinates import Deviation, Hidden

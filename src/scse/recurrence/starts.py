@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from scse.config import Shape
+from scse.config.model import Shape
 from scse.errors import checked_choice
 from scse.recurrence.anchors import EmbeddingStart, ProjectedStart
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from scse.config import MOST_LAYERS, Shape
+from scse.config.model import MOST_LAYERS, Shape
 from scse.errors import UserError
 from scse.nn import Block, apply_layers, remember_layers
 from scse.nn.block import Modulation, Pasts
