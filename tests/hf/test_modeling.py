@@ -10,7 +10,7 @@ import scse.hf
 from scse.errors import UserError
 from scse.hf import ScseCache, ScseConfig, ScseForCausalLM
 from scse.nn.storage import ALIGNMENT
-from tinymodels import TINY, shift_tensors, some_ids, tiny
+from tinymodels import SHAPES, TINY, shift_tensors, some_ids, tiny
 
 END = 60
 
@@ -236,3 +236,23 @@ def test_other_embeddings_take_the_place_of_the_models():
     model.tokens.weight.copy_(other.weight)
     ids = some_ids()
     assert torch.equal(shell(ids).logits, model(ids, 4)), "as input and as head"
+
+
+@pytest.mark.parametrize("family", ["scse", "huginn", "parcae", "ouro", "universal", "centred-parcae"])
+@torch.no_grad()
+def test_prelude_and_coda_in_the_shell(family, tmp_path):
+    shell, model = dressed(family, shape=SHAPES["everything"])
+    ids = some_ids(2, 6)
+    mask = torch.ones_like(ids)
+    mask[1, :3] = 0
+    found = shell.generate(ids, attention_mask=mask, max_new_tokens=5, eos_token_id=None)
+    assert found[0].tolist() == greedily(model, ids[:1], 4, 5)[0].tolist()
+    assert found[1, 3:].tolist() == greedily(model, ids[1:, 3:], 4, 5)[0].tolist()
+    padded = shell(ids, attention_mask=mask).logits
+    torch.testing.assert_close(padded[1, 3:], model(ids[1:, 3:], 4)[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(shell(ids, labels=ids).loss, torch.nn.functional.cross_entropy(
+        model(ids, 4)[:, :-1].flatten(0, 1), ids[:, 1:].flatten()), rtol=0, atol=1e-12)  # fmt: skip
+    shell.float().save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert loaded.config.model_config() == model.config
+    torch.testing.assert_close(loaded(ids).logits, shell(ids).logits, rtol=0, atol=1e-6)
