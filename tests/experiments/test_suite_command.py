@@ -83,6 +83,22 @@ def test_a_suite_that_shares_the_run_trains_nothing(place, undisturbed):
     assert [(row["trained"], row["evaluated"]) for row in found] == [("1 of 1", "4 of 4")]
 
 
+@pytest.fixture
+def begin():
+    """Start a command; what a failed test leaves running is ended."""
+    begun = []
+
+    def start(command, **pipes):
+        begun.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **pipes))
+        return begun[-1]
+
+    yield start
+    for process in begun:
+        if process.poll() is None:
+            process.terminate()  # and with it its workers
+            process.communicate()
+
+
 def wait_for(condition, process: subprocess.Popen) -> None:
     while not condition():
         assert process.poll() is None, "it ended before"
@@ -107,11 +123,10 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
-def test_stopped_half_way_and_run_again(place, undisturbed, number):
+def test_stopped_half_way_and_run_again(place, undisturbed, begin, number):
     runs = f"stopped-{number.name}"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     command = [sys.executable, "-c", HALF_WAY, *line(place, "run", runs=runs)[1:]]
-    process = subprocess.Popen(command, **pipes, text=True)
+    process = begin(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout.readline() == "half way\n"
     process.send_signal(number)
     printed, _ = process.communicate("go on\n" if number is signal.SIGTERM else None)
@@ -138,9 +153,9 @@ def assert_reported(place: Path, runs: str) -> None:
             assert f"{record.metrics['ppl']:.2f}" in page
 
 
-def test_sigterm_is_told_plainly(place):
+def test_sigterm_is_told_plainly(place, begin):
     command = [part for part in line(place, "run", runs="told", steps=4000) if part != "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = begin(command, stderr=subprocess.DEVNULL)
     wait_for(lambda: any((place / "told").glob("*/seed0/metrics.jsonl")), process)
     process.send_signal(signal.SIGTERM)
     printed, _ = process.communicate()
@@ -150,9 +165,8 @@ def test_sigterm_is_told_plainly(place):
     assert 0 < int(checkpoint.name[5:]) < 4000
 
 
-def test_two_at_once_share_the_work(place, undisturbed):
-    commands = [line(place, "run", runs="shared") for _ in range(2)]
-    pair = [subprocess.Popen(c, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for c in commands]
+def test_two_at_once_share_the_work(place, undisturbed, begin):
+    pair = [begin(line(place, "run", runs="shared"), stderr=subprocess.PIPE) for _ in range(2)]
     for process in pair:
         printed, errors = process.communicate()
         assert process.returncode == 0, errors
@@ -194,10 +208,9 @@ def test_a_failed_member_does_not_stop_the_others(place, how):
     assert states == {"scse": "missing", "scse-initial": "complete"}
 
 
-def test_a_killed_worker_is_one_failed_member(place):
+def test_a_killed_worker_is_one_failed_member(place, begin):
     runs = place / "killed"
-    command = line(place, "run", runs="killed", steps=4000, processes=2)
-    parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    parent = begin(line(place, "run", runs="killed", steps=4000, processes=2), stderr=subprocess.PIPE)
     wait_for(lambda: len(list(runs.glob("*/seed0/metrics.jsonl"))) == 2, parent)
     (initial,) = runs.glob("scse-initial-*/seed0")
     os.kill(int((initial / ".lock").read_text()), signal.SIGKILL)
