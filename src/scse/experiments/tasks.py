@@ -165,13 +165,19 @@ def steering(run: Run, text: Text, steps: int, inputs: int) -> Evaluated:
 
 
 def profiled(
-    run: Run, depths: Sequence[int], batch: int, length: int | None = None, repeats: int = 7, tag: str = ""
+    run: Run,
+    depths: Sequence[int],
+    batch: int,
+    length: int | None = None,
+    repeats: int = 7,
+    tag: str = "",
+    show: bool = True,
 ) -> Evaluated:
     """Latency, throughput and memory at each depth, on random tokens."""
     # torch's profiler, which counts the memory, announces itself on stderr unless told not to.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     length = length or run.config.model.shape.context
-    rows = [asdict(row) for row in profile(run.model, list(dict.fromkeys(depths)), batch, length, repeats)]
+    rows = [asdict(row) for row in profile(run.model, list(dict.fromkeys(depths)), batch, length, repeats, show)]
     where: dict[str, Any] = {"dataset": f"random {batch} × {length}", "split": "", "tag": tag, "task": "profile"}
     records = [_record(run, _without(row, "depth"), "", depth=int(row["depth"]), **where) for row in rows]
     return Evaluated(rows, records, f"{run.folder}: {batch} sequences of {length} tokens")
@@ -204,7 +210,7 @@ def _steering_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evalua
 
 
 def _profile_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evaluated:
-    return profiled(run, _depths(columns), PROFILED_SEQUENCES)
+    return profiled(run, _depths(columns), PROFILED_SEQUENCES, show=text.show)
 
 
 SuiteTask = Callable[[Run, Text, Sequence[Column]], Evaluated]
