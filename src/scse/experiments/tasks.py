@@ -23,7 +23,14 @@ from scse.evaluation.completion import complete, last_word_completions
 from scse.evaluation.profile import profile
 from scse.evaluation.runs import Run
 from scse.experiments.records import FILE, Record, append_records, identity, new_record
-from scse.experiments.suite import CEILING, PROFILED_SEQUENCES, STEERED_INPUTS, Column, diagnosed_batches
+from scse.experiments.suite import (
+    CEILING,
+    PROFILED_SEQUENCES,
+    STEERED_INPUTS,
+    Column,
+    calibration_windows,
+    diagnosed_batches,
+)
 from scse.generation.quality import cached_perplexity
 from scse.progress import progress
 
@@ -48,7 +55,8 @@ class Text:
 class Evaluated:
     """What an evaluation found: rows for people, the records of them, and what they are of.
 
-    `notes` are sentences to print below the rows, `faults` what must not be: a claim of the model that is broken.
+    `notes` are sentences to print below the rows, `faults` what must not be: a claim of the model that is broken, or a
+    number that was asked for and cannot be had.
     """
 
     rows: Rows
@@ -101,9 +109,7 @@ def adaptive(run: Run, text: Text, settings: AdaptiveSettings) -> Evaluated:
     settings = replace(settings, batch=text.batch, limit=text.limit)
     evaluation = AdaptiveEvaluation(run.model, settings, show=text.show)
     corpus, split = _open(run, text)
-    results = evaluation.run(corpus.split("validation").tokens, split.tokens)
-    target = {} if settings.quality is None else {"quality": settings.quality}
-    calibration = {"rule": settings.rule, "ceiling": settings.ceiling, "calibrated_on": "validation", **target}
+    results, unreachable = evaluation.run(corpus.split("validation").tokens, split.tokens)
     where = _where(corpus.name, split.name, text)
     rows, records = [], []
     for result in results:
@@ -111,10 +117,10 @@ def adaptive(run: Run, text: Text, settings: AdaptiveSettings) -> Evaluated:
         histogram = row.pop("histogram")
         rows.append(row)
         numbers = _without(row, "budget", "mode")
-        how = {**calibration, "budget": None if target else result.budget, "mode": result.mode}
-        about = {**where, "depth": None, "adaptive": how}
+        about = {**where, "depth": None, "adaptive": settings.identity(result.budget, result.mode)}
         records.append(_record(run, numbers, split.digest, {"histogram": histogram}, **about))
-    return Evaluated(rows, records, f"{_title(run, where)}, rule '{settings.rule}'")
+    faults = [f"adaptive on {corpus.name}: {reason}" for reason in dict.fromkeys(unreachable.values())]
+    return Evaluated(rows, records, f"{_title(run, where)}, rule '{settings.rule}'", faults=faults)
 
 
 def completion(run: Run, text: Text, depths: Sequence[int]) -> Evaluated:
@@ -192,7 +198,9 @@ def _perplexity_columns(run: Run, text: Text, columns: Sequence[Column]) -> Eval
 
 def _adaptive_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evaluated:
     budgets = tuple(dict.fromkeys(column.budget for column in columns if column.budget is not None))
-    return adaptive(run, text, AdaptiveSettings(budgets=budgets, ceiling=CEILING, modes=("offline",)))
+    windows = calibration_windows(text.limit)
+    settings = AdaptiveSettings(budgets=budgets, ceiling=CEILING, calibration=windows, modes=("offline",))
+    return adaptive(run, text, settings)
 
 
 def _completion_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evaluated:
