@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from scse.experiments.statistics import PairedDifference, paired_difference
 from scse.experiments.suite import Claim
-from scse.report.evidence import Cell, Evidence
+from scse.report.evidence import Cell, Evidence, at_equal_depth
+from scse.report.wording import loops
 
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "can't tell yet"
 
@@ -101,6 +102,8 @@ def obstacle(left: Cell, right: Cell, common: list[int]) -> str:
         return "one seed in common"
     if not all(math.isfinite(cell.values[seed]) for cell in (left, right) for seed in common):
         return "a value is not finite"
+    if left.realised is not None and right.realised is not None and not at_equal_depth((left, right)):
+        return f"not at the same depth: {loops(left.realised)} against {loops(right.realised)}"
     return ""
 
 
