@@ -42,7 +42,9 @@ def test_the_command(tmp_path, capsys):
     run(write_corpus(tmp_path / "corpus"), tmp_path / "run")
     folder = str(tmp_path / "run")
     assert main(["profile", folder, "--depths", "1,2", "--repeats", "1", "--batch", "2", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    rows = json.loads(printed.out)
+    assert "profiling: done, 12 loops in " in printed.err, "two warm-ups, one repeat and the memory, 1 + 2 loops each"
     assert [set(row) for row in rows] == [
         {"depth", "latency_ms", "spread_ms", "tokens_per_second", "peak_allocated_mib"}
     ] * 2
@@ -50,3 +52,6 @@ def test_the_command(tmp_path, capsys):
     assert main(["profile", folder, "--length", "17"]) == 2
     assert "17 tokens are more than the model's 16 positions" in capsys.readouterr().err
     assert main(["profile", folder, "--repeats", "0"]) == 2
+    capsys.readouterr()
+    assert main(["profile", folder, "--depths", "1", "--repeats", "1", "--batch", "2", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""

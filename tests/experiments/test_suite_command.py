@@ -10,10 +10,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from toysuites import SUITE, line
 
 from runs import SCSE
+from scse.cli import main
+from scse.evaluation.calibration import UnreachableBudget
 from scse.experiments.records import read_records
 
 
@@ -222,12 +225,19 @@ def test_a_killed_worker_is_one_failed_member(place, begin):
     assert len(list(runs.glob("*/seed0/checkpoints/step-*"))) == 1, "the other worker saved before it stopped"
 
 
-def test_an_evaluation_that_fails_leaves_the_others_alone(place):
-    """Two windows have too few exits to calibrate on; the fixed depths are evaluated all the same."""
-    found = scse(place, "run", "adaptive_wt103", runs="adaptive", only="scse", code=1, limit=1)
-    assert "adaptive on" in next(iter(found["failures"].values()))
-    (row,) = scse(place, "status", "adaptive_wt103", runs="adaptive", only="scse", limit=1)["rows"]
-    assert row["evaluated"] == "2 of 8"
+def test_a_budget_out_of_reach_leaves_the_other_numbers_alone(place, monkeypatch, capsys):
+    def calibrate(statistics, budget):
+        if budget == 16:
+            raise UnreachableBudget("no threshold gives a mean of 16 loops")
+        return float(np.median(statistics))
+
+    monkeypatch.setattr("scse.evaluation.budgets.calibrate", calibrate)
+    options = {"runs": "adaptive", "only": "scse", "limit": 1}
+    assert main(line(place, "run", "adaptive_wt103", **options)[1:]) == 1
+    (reason,) = json.loads(capsys.readouterr().out)["failures"].values()
+    assert reason == "adaptive on corpus: no threshold gives a mean of 16 loops"
+    (row,) = scse(place, "status", "adaptive_wt103", **options)["rows"]
+    assert row["evaluated"] == "6 of 8"
 
 
 def test_a_finished_run_of_other_settings_is_refused(place, undisturbed):
