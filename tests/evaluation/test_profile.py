@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,16 +14,29 @@ from scse.evaluation.profile import profile
 from tinymodels import tiny
 
 
-def test_rows_per_depth():
-    torch.set_num_threads(1)
-    rows = profile(tiny("scse", dtype=torch.float32), [1, 40], batch=4, length=16, repeats=3)
-    assert [row.depth for row in rows] == [1, 40]
-    shallow, deep = rows
-    assert deep.latency_ms > 3 * shallow.latency_ms
-    assert deep.tokens_per_second < shallow.tokens_per_second
-    assert deep.peak_allocated_mib < 1.5 * shallow.peak_allocated_mib, (
-        "without gradients memory does not grow with depth"
-    )
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that stands still but for those who move it."""
+    now = SimpleNamespace(seconds=0.0)
+    for module in ("scse.evaluation.profile", "scse.measure"):
+        monkeypatch.setattr(f"{module}.time", SimpleNamespace(perf_counter=lambda: now.seconds))
+    return now
+
+
+def test_rows_per_depth(clock):
+    model = tiny("scse", dtype=torch.float32)
+
+    def a_second(*_):
+        clock.seconds += 1.0
+
+    model.recurrence.core.block.register_forward_hook(a_second)
+    shallow, deep = profile(model, [1, 40], batch=4, length=16, repeats=3)
+    assert [shallow.depth, deep.depth] == [1, 40]
+    assert [shallow.latency_ms, deep.latency_ms] == [1000, 40_000]
+    assert [shallow.spread_ms, deep.spread_ms] == [0, 0]
+    assert [shallow.tokens_per_second, deep.tokens_per_second] == [64, 64 / 40]
+    assert shallow.peak_allocated_mib > 4 * 16 * 61 * 4 / 2**20, "at least the logits"
+    assert deep.peak_allocated_mib < 1.5 * shallow.peak_allocated_mib, "memory does not grow with depth"
 
 
 def test_peak_memory_holds_the_weights_and_the_logits():
