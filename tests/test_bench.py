@@ -77,10 +77,16 @@ def test_the_shortest_time_is_reported(monkeypatch):
 
 def test_the_command_prints_every_measure(capsys):
     assert main(["bench", "--scale", "mini", "--tokens", "256", "--repeats", "1", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    report = json.loads(printed.out)
     measures = " ".join(row["measure"] for row in report["rows"])
     for part in ("matrix-product rate", "float32 reference", "bfloat16 reference", "peak memory", "one more loop"):
         assert part in measures
+    # However often they told of their progress, the parts come to as many pieces as they announce.
+    assert [line.split(" pieces")[0] for line in printed.err.splitlines() if ": done, " in line] == [
+        f"bench, training: done, {StepBench('mini', 256, 1).pieces}",
+        f"bench, generation: done, {DecodingBench('mini', 1).pieces}",
+    ]
     assert main(["bench", "--repeats", "0"]) == 2
 
 
@@ -94,8 +100,10 @@ def test_the_command_prints_every_measure(capsys):
     ids=["both", "training", "generation"],
 )
 def test_the_table_says_which_bars_were_met(only, parts, monkeypatch, capsys):
-    monkeypatch.setattr(StepBench, "run", lambda self: iter([Row("step", 0.9, "×", "≥ 1", False), Row("rate", 7, "G")]))
-    monkeypatch.setattr(DecodingBench, "run", lambda self: iter([Row("token", 1.2, "×", "≤ 1.5", True)]))
+    monkeypatch.setattr(
+        StepBench, "run", lambda self, meter: iter([Row("step", 0.9, "×", "≥ 1", False), Row("rate", 7, "G")])
+    )
+    monkeypatch.setattr(DecodingBench, "run", lambda self, meter: iter([Row("token", 1.2, "×", "≤ 1.5", True)]))
     assert main(["bench", "--scale", "mini", "--tokens", "256", *only]) == 0
     title, *lines = capsys.readouterr().out.splitlines()
     assert title.strip() == "mini; training with 256 tokens a step"

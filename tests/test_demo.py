@@ -7,10 +7,12 @@ import json
 import pytest
 
 from scse.cli import main
-from scse.demo import DEPTHS, NAMES, anchor_findings, findings
+from scse.cli.demo import budgeted
+from scse.demo import DEPTHS, NAMES, anchor_findings, budget_findings, findings
 
 
-def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, capsys):
+def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("scse.experiments.suite.CALIBRATION_WINDOWS", 4)
     places = {"out": "demo", "report": "report", "cache-dir": "cache"}
     folders = [part for name, folder in places.items() for part in (f"--{name}", str(tmp_path / folder))]
     arguments = ["demo", "--steps", "2", "--windows", "4", "--quiet", *folders]
@@ -21,7 +23,9 @@ def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, capsys):
     assert all(1 < row["T=48"] < 10_000 for row in first["perplexity"])
     # Four windows of an untrained model reach few mean budgets: those that are reached are numbers, the rest is told.
     for row in first["adaptive"]:
-        reached = [row[f"Adaptive {budget}"] for budget in (8, 16, 24)]
+        cells = [row[f"Adaptive {budget}"] for budget in (8, 16, 24)]
+        reached = [cell["ppl"] for cell in cells]
+        assert all((cell["ppl"] is None) == (cell["mean_depth"] is None) for cell in cells)
         assert all(number is None or number > 1 for number in reached)
         told = any(s.startswith(f"{row['family']}: adaptive") and "no threshold" in s for s in first["findings"])
         assert told == (None in reached)
@@ -91,6 +95,19 @@ def test_findings_say_what_the_numbers_say():
     ]
     (sentence,) = anchor_findings(anchor)
     assert "looped 2.00 (paper 4.35), tuned-adapter 1.00 (paper 1.62), scse 0.00 (paper 0.00)" in sentence
+
+
+def test_budgets_that_families_keep_differently_are_told():
+    def row(family, *depths):
+        return {"family": family} | {
+            f"Adaptive {b}": {"ppl": depth and 9.0, "mean_depth": depth}
+            for b, depth in zip((8, 16), depths, strict=True)
+        }
+
+    assert budget_findings([row("looped", 12.9, 16.2), row("scse", 5.6, 15.1), row("other", None, None)]) == [
+        "Adaptive 8: mean depths of 5.6 to 12.9 loops were realised, so the families are not ranked there"
+    ]
+    assert budgeted(row("scse", 5.62, None)) == {"family": "scse", "Adaptive 8": "9.00 at 5.6", "Adaptive 16": "–"}
 
 
 def test_nothing_is_said_about_an_anchor_that_was_not_measured():

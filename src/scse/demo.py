@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from scse.experiments.suites.tables import headers, loops
 from scse.experiments.work import Job, Outcome
 from scse.families import FAMILIES
 from scse.generation import Depth, Generation, continue_text
+from scse.report.evidence import DEPTH_TOLERANCE
 from scse.report.write import write_report
 from scse.runs import open_run
 
@@ -77,14 +78,16 @@ def run_demo(folder: Path, report: Path, steps: int, windows: int, cache_dir: st
             raise RunFailure(f"{member.name} failed: {reason}")
     write_report([DEMO], preset, records, report)
     shown = Numbers(preset, records)
+    adaptive = shown.adaptive(_ADAPTIVE, 2)
     depths, anchor = shown.rows(loops(*DEPTHS), 2), shown.rows([FIRST_BIAS, LATE_BIAS, LATE_ENERGY], 4)
     return Demo(
         depths=depths,
-        adaptive=shown.rows(_ADAPTIVE, 2),
+        adaptive=adaptive,
         anchor=anchor,
         findings=[
             *findings(depths),
             *anchor_findings(anchor),
+            *budget_findings(adaptive),
             *(f"{member.arm.family}: {reason}" for member, reason in failed),
         ],
         texts=written(next(member for member in wanted if member.arm.name == "scse")),
@@ -104,6 +107,18 @@ class Numbers:
         columns = list(columns)
         return [
             {"family": arm.family} | {column.header: self.number(arm, column, digits) for column in columns}
+            for arm in DEMO.arms
+        ]
+
+    def adaptive(self, columns: Sequence[Column], digits: int) -> list[dict[str, Any]]:
+        """{'family': …, header: {'ppl': …, 'mean_depth': …}, …}: what a budget gave, and the depth that took."""
+        taken = [replace(column, metric="mean_depth") for column in columns]
+        return [
+            {"family": arm.family}
+            | {
+                column.header: {"ppl": self.number(arm, column, digits), "mean_depth": self.number(arm, depth, 2)}
+                for column, depth in zip(columns, taken, strict=True)
+            }
             for arm in DEMO.arms
         ]
 
@@ -147,3 +162,16 @@ def anchor_findings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     paper = {"looped": 4.351, "tuned-adapter": 1.619, "scse": 0.0}
     pairs = ", ".join(f"{family} {late[family]:.2f} (paper {value:.2f})" for family, value in paper.items())
     return [f"forcing at the anchor against the update, R_47: {pairs}"]
+
+
+def budget_findings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Where families cannot be compared under a mean budget, because they did not keep it alike."""
+    sentences = []
+    for header in (name for name in rows[0] if name != "family"):
+        depths = [row[header]["mean_depth"] for row in rows if row[header]["mean_depth"] is not None]
+        if depths and max(depths) > (1 + DEPTH_TOLERANCE) * min(depths):
+            sentences.append(
+                f"{header}: mean depths of {min(depths):.1f} to {max(depths):.1f} loops were realised, "
+                "so the families are not ranked there"
+            )
+    return sentences

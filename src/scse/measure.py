@@ -8,13 +8,15 @@ from itertools import accumulate
 
 import torch
 
+from scse.progress import SILENT, Meter
+
 
 def elapsed(begin: float) -> float:
     """Seconds since `begin = time.perf_counter()`; always positive, for those who divide by it."""
     return max(time.perf_counter() - begin, 1e-9)
 
 
-def best_seconds(work: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+def best_seconds(work: Mapping[str, Callable[[], object]], repeats: int, meter: Meter = SILENT) -> dict[str, float]:
     """The shortest time of each piece; the pieces take turns, so that a slow minute of the machine hits all alike."""
     best = dict.fromkeys(work, float("inf"))
     for _ in range(repeats):
@@ -22,6 +24,7 @@ def best_seconds(work: Mapping[str, Callable[[], object]], repeats: int) -> dict
             begin = time.perf_counter()
             piece()
             best[name] = min(best[name], elapsed(begin))
+            meter.advance()
     return best
 
 

@@ -23,16 +23,19 @@ class Meter(Protocol):
 
 
 @contextmanager
-def progress(label: str, total: float | None, unit: str, enabled: bool = True, amounts: bool = True) -> Iterator[Meter]:
+def progress(
+    label: str, total: float | None, unit: str, enabled: bool = True, amounts: bool = True, timed: bool = False
+) -> Iterator[Meter]:
     """Show how far some work has come, on stderr; `total=None` when its size is not known beforehand.
 
-    `amounts=False` leaves room for a description that says itself how far the work has come. Work that fails before
-    it has begun leaves no trace: the error alone speaks.
+    `amounts=False` leaves room for a description that says itself how far the work has come. Work that is `timed` is
+    left alone: the bar is drawn when told of progress and not in between. Work that fails before it has begun leaves no
+    trace: the error alone speaks.
     """
     if not enabled:
-        yield _Silent()
+        yield SILENT
     elif sys.stderr.isatty():
-        with _rich_bar(unit, amounts) as bar:
+        with _rich_bar(unit, amounts, auto_refresh=not timed) as bar:
             task = bar.add_task(label, total=total)
             try:
                 yield _Bar(bar, task)
@@ -58,12 +61,17 @@ class _Silent:
         pass
 
 
+SILENT: Meter = _Silent()
+
+
 class _Bar:
     def __init__(self, bar: Progress, task: TaskID) -> None:
         self._bar, self._task = bar, task
 
     def advance(self, n: float = 1) -> None:
         self._bar.advance(self._task, n)
+        if not self._bar.live.auto_refresh:
+            self._bar.refresh()
 
     def describe(self, text: str) -> None:
         self._bar.update(self._task, description=text)
@@ -120,7 +128,7 @@ def amount(value: float) -> str:
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
-def _rich_bar(unit: str, amounts: bool) -> Progress:
+def _rich_bar(unit: str, amounts: bool, auto_refresh: bool = True) -> Progress:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.table import Column
@@ -137,4 +145,4 @@ def _rich_bar(unit: str, amounts: bool) -> Progress:
     # On a narrow terminal the bar gives way, not the words.
     bar = BarColumn(bar_width=None, table_column=Column(max_width=40))
     whole = (Amounts(Column(no_wrap=True)), TimeRemainingColumn(table_column=Column(no_wrap=True)))
-    return Progress(text, bar, *whole, console=Console(stderr=True))
+    return Progress(text, bar, *whole, console=Console(stderr=True), auto_refresh=auto_refresh)

@@ -313,6 +313,14 @@ def test_absent_corpus_says_what_to_put_where(tmp_path: Path, cache: Path) -> No
     assert "--data-dir or SCSE_DATA" in message
     assert "HF_HUB_OFFLINE is set" in message
     assert "\n" not in message
+    assert "another release" not in message
+
+
+def test_absent_corpus_names_a_release_of_it_that_is_there(tmp_path: Path, cache: Path) -> None:
+    for there in ("wikitext-2-v1", "wikitext-103-v1"):
+        (tmp_path / there).mkdir()
+    with pytest.raises(UserError, match=r"or take wikitext-2-v1, another release of it, which is there \("):
+        open_corpus(DataConfig("wikitext-2", data_dir=str(tmp_path)), progress=False).split("train")
 
 
 def test_absent_corpus_without_the_datasets_package(monkeypatch: pytest.MonkeyPatch) -> None:

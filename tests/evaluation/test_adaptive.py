@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -12,10 +13,18 @@ import torch.nn.functional as F
 from scse.errors import UserError
 from scse.evaluation.adaptive import offline, online
 from scse.evaluation.budgets import AdaptiveEvaluation, AdaptiveSettings
-from scse.evaluation.calibration import Trace, calibrate, calibrate_quality, exit_depths, trace
-from scse.evaluation.perplexity import perplexity_over_depths
+from scse.evaluation.calibration import (
+    Trace,
+    UnreachableBudget,
+    calibrate,
+    calibrate_quality,
+    exit_depths,
+    trace,
+)
+from scse.evaluation.perplexity import perplexity_over_depths, spread_windows, windows
 from scse.evaluation.rules import RULES, exit_rule
 from scse.evaluation.tokenwise import calibrate_tokens, freeze_tokens, tokenwise
+from scse.experiments.suite import CALIBRATION_WINDOWS, calibration_windows
 from scse.progress import _Silent
 from tinymodels import TINY, some_ids, tiny
 
@@ -143,15 +152,65 @@ class TestCalibration:
 def test_budget_rows():
     model = settling("scse", dtype=torch.float32)
     settings = AdaptiveSettings(budgets=(3, 6), ceiling=CEILING, batch=4)
-    rows = AdaptiveEvaluation(model, settings).run(TOKENS, TOKENS)
+    rows, unreachable = AdaptiveEvaluation(model, settings).run(TOKENS, TOKENS)
+    assert not unreachable
     assert [(row.budget, row.mode) for row in rows] == [(b, m) for b in (3, 6) for m in ("offline", "online")]
     for row in rows:
         assert row.mean_depth == pytest.approx(row.budget, abs=0.5)
-        (static,) = perplexity_over_depths(model, TOKENS, [row.budget], batch=4)
+        assert row.static_depth == round(row.mean_depth)
+        (static,) = perplexity_over_depths(model, TOKENS, [row.static_depth], batch=4)
         assert row.static_ppl == static.ppl
         assert row.seconds > 0 < row.static_seconds
         assert sum(row.histogram) == 24
     assert rows[0].ppl == pytest.approx(rows[1].ppl, rel=1e-5)
+
+
+def test_thresholds_do_not_depend_on_how_much_is_evaluated():
+    model, settings = settling("scse"), AdaptiveSettings(budgets=(3, 6), ceiling=CEILING, calibration=12)
+    limited, whole = (
+        AdaptiveEvaluation(model, replace(settings, limit=limit)).run(TOKENS, TOKENS)[0] for limit in (1, None)
+    )
+    assert [row.threshold for row in limited] == [row.threshold for row in whole]
+    assert sum(limited[0].histogram) == 1
+
+
+def test_calibration_reads_windows_spread_over_the_whole_text():
+    seen = torch.cat([inputs for inputs, _ in spread_windows(TOKENS, 16, 4, 5)])
+    starts = [0, 5, 11, 16, 22]
+    assert seen.tolist() == [TOKENS[16 * row : 16 * (row + 1)].tolist() for row in starts]
+    for enough in (23, 99, None):
+        every = [inputs.tolist() for inputs, _ in spread_windows(TOKENS, 16, 4, enough)]
+        assert every == [inputs.tolist() for inputs, _ in windows(TOKENS, 16, 4)]
+
+
+def test_a_budget_out_of_reach_does_not_keep_the_others_from_theirs(monkeypatch):
+    def fewer(statistics, budget):
+        if budget == 6:
+            raise UnreachableBudget("no threshold gives a mean of 6 loops")
+        return calibrate(statistics, budget)
+
+    monkeypatch.setattr("scse.evaluation.budgets.calibrate", fewer)
+    settings = AdaptiveSettings(budgets=(3, 6), ceiling=CEILING)
+    rows, unreachable = AdaptiveEvaluation(settling("scse"), settings).run(TOKENS, TOKENS)
+    assert [row.budget for row in rows] == [3, 3]
+    assert unreachable == dict.fromkeys([(6, "offline"), (6, "online")], "no threshold gives a mean of 6 loops")
+    with pytest.raises(UserError, match="no threshold gives a mean of 6 loops"):
+        AdaptiveEvaluation(settling("scse"), replace(settings, budgets=(6,))).run(TOKENS, TOKENS)
+
+
+def test_what_records_state_about_calibration():
+    """Whole splits leave it out, as records always did; what a limited evaluation was calibrated on is told."""
+    whole = AdaptiveSettings().identity(8, "online")
+    assert whole == {
+        "rule": "update",
+        "ceiling": 48,
+        "calibrated_on": "validation",
+        "budget": 8,
+        "mode": "online",
+    }
+    assert AdaptiveSettings(limit=64, calibration=256).identity(8, "online") == {**whole, "calibration": 256}
+    assert AdaptiveSettings(limit=64).identity(8, "online") == {**whole, "calibration": None}
+    assert [calibration_windows(limit) for limit in (None, 1, 512)] == [None, CALIBRATION_WINDOWS, 512]
 
 
 class TestQualityTarget:
@@ -172,9 +231,8 @@ class TestQualityTarget:
 
     def test_the_target_holds_on_the_data_it_was_calibrated_on(self):
         model = settling("scse")
-        (row,) = AdaptiveEvaluation(model, AdaptiveSettings(quality=1.0, ceiling=CEILING, modes=("online",))).run(
-            TOKENS, TOKENS
-        )
+        settings = AdaptiveSettings(quality=1.0, ceiling=CEILING, modes=("online",))
+        ((row,), _) = AdaptiveEvaluation(model, settings).run(TOKENS, TOKENS)
         best = min(r.ppl for r in perplexity_over_depths(model, TOKENS, list(range(1, CEILING + 1))))
         assert row.ppl <= 1.01 * best * (1 + 1e-9)
         assert row.budget == pytest.approx(row.mean_depth)
@@ -218,7 +276,7 @@ class TestTokens:
 
     def test_budgets_are_means_over_tokens(self):
         settings = AdaptiveSettings(budgets=(4,), ceiling=CEILING, modes=("token",))
-        (row,) = AdaptiveEvaluation(settling("scse"), settings).run(TOKENS, TOKENS)
+        ((row,), _) = AdaptiveEvaluation(settling("scse"), settings).run(TOKENS, TOKENS)
         assert row.mean_depth == pytest.approx(4, abs=0.2)
         assert sum(row.histogram) == len(TOKENS) - 1
 

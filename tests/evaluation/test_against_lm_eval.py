@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 from lm_eval.api.instance import Instance
+from lm_eval.api.metrics import perplexity as lm_eval_perplexity
 from lm_eval.models.huggingface import HFLM
 
 from scse import Shape
@@ -68,6 +69,7 @@ def test_completion_agrees_with_lm_eval(family, tmp_path):
     (ours,) = complete(model, examples, [LOOPS], 5, _Silent())
     tokens = sum(example.answer for example in examples)
     assert ours.target_ppl == pytest.approx(math.exp(-sum(ll for ll, _ in answers) / tokens), rel=1e-5)
+    assert ours.word_ppl == pytest.approx(lm_eval_perplexity([ll for ll, _ in answers]), rel=1e-5)
     assert ours.exact_accuracy == sum(greedy for _, greedy in answers) / len(answers)
     for example, (loglikelihood, _) in zip(examples, answers, strict=True):
         (alone,) = complete(model, [example], [LOOPS], 1, _Silent())

@@ -44,6 +44,7 @@ def test_equals_the_direct_computation(family, batch):
     for result in complete(model, EXAMPLES, [1, 5], batch, _Silent()):
         nll, right, exact, count = direct(model, result.depth)
         assert result.target_ppl == pytest.approx(math.exp(nll / count), rel=1e-10)
+        assert result.word_ppl == pytest.approx(math.exp(nll / len(EXAMPLES)), rel=1e-10)
         assert result.target_accuracy == right / count
         assert result.exact_accuracy == exact / len(EXAMPLES)
         assert result.examples == len(EXAMPLES)
@@ -87,7 +88,9 @@ def test_the_command(tmp_path, capsys):
     assert main(["lambada", str(tmp_path / "run"), "--depths", "3,1", "--quiet", "--json", *folders]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["depth"] for row in rows] == [3, 1]
-    assert all(set(row) == {"depth", "target_ppl", "target_accuracy", "exact_accuracy", "examples"} for row in rows)
+    assert all(
+        set(row) == {"depth", "target_ppl", "word_ppl", "target_accuracy", "exact_accuracy", "examples"} for row in rows
+    )
     assert all(row["examples"] == 3 for row in rows)
     lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines()
     assert [json.loads(line)["identity"]["task"] for line in lines] == ["completion"] * 2

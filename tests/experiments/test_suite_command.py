@@ -10,10 +10,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from toysuites import SUITE, line
 
 from runs import SCSE
+from scse.cli import main
+from scse.evaluation.calibration import UnreachableBudget
 from scse.experiments.records import read_records
 
 
@@ -83,6 +86,22 @@ def test_a_suite_that_shares_the_run_trains_nothing(place, undisturbed):
     assert [(row["trained"], row["evaluated"]) for row in found] == [("1 of 1", "4 of 4")]
 
 
+@pytest.fixture
+def begin():
+    """Start a command; what a failed test leaves running is ended."""
+    begun = []
+
+    def start(command, **pipes):
+        begun.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **pipes))
+        return begun[-1]
+
+    yield start
+    for process in begun:
+        if process.poll() is None:
+            process.terminate()  # and with it its workers
+            process.communicate()
+
+
 def wait_for(condition, process: subprocess.Popen) -> None:
     while not condition():
         assert process.poll() is None, "it ended before"
@@ -107,11 +126,10 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda number: number.name)
-def test_stopped_half_way_and_run_again(place, undisturbed, number):
+def test_stopped_half_way_and_run_again(place, undisturbed, begin, number):
     runs = f"stopped-{number.name}"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     command = [sys.executable, "-c", HALF_WAY, *line(place, "run", runs=runs)[1:]]
-    process = subprocess.Popen(command, **pipes, text=True)
+    process = begin(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert process.stdout.readline() == "half way\n"
     process.send_signal(number)
     printed, _ = process.communicate("go on\n" if number is signal.SIGTERM else None)
@@ -138,9 +156,9 @@ def assert_reported(place: Path, runs: str) -> None:
             assert f"{record.metrics['ppl']:.2f}" in page
 
 
-def test_sigterm_is_told_plainly(place):
+def test_sigterm_is_told_plainly(place, begin):
     command = [part for part in line(place, "run", runs="told", steps=4000) if part != "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = begin(command, stderr=subprocess.DEVNULL)
     wait_for(lambda: any((place / "told").glob("*/seed0/metrics.jsonl")), process)
     process.send_signal(signal.SIGTERM)
     printed, _ = process.communicate()
@@ -150,9 +168,8 @@ def test_sigterm_is_told_plainly(place):
     assert 0 < int(checkpoint.name[5:]) < 4000
 
 
-def test_two_at_once_share_the_work(place, undisturbed):
-    commands = [line(place, "run", runs="shared") for _ in range(2)]
-    pair = [subprocess.Popen(c, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for c in commands]
+def test_two_at_once_share_the_work(place, undisturbed, begin):
+    pair = [begin(line(place, "run", runs="shared"), stderr=subprocess.PIPE) for _ in range(2)]
     for process in pair:
         printed, errors = process.communicate()
         assert process.returncode == 0, errors
@@ -194,10 +211,9 @@ def test_a_failed_member_does_not_stop_the_others(place, how):
     assert states == {"scse": "missing", "scse-initial": "complete"}
 
 
-def test_a_killed_worker_is_one_failed_member(place):
+def test_a_killed_worker_is_one_failed_member(place, begin):
     runs = place / "killed"
-    command = line(place, "run", runs="killed", steps=4000, processes=2)
-    parent = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    parent = begin(line(place, "run", runs="killed", steps=4000, processes=2), stderr=subprocess.PIPE)
     wait_for(lambda: len(list(runs.glob("*/seed0/metrics.jsonl"))) == 2, parent)
     (initial,) = runs.glob("scse-initial-*/seed0")
     os.kill(int((initial / ".lock").read_text()), signal.SIGKILL)
@@ -209,12 +225,19 @@ def test_a_killed_worker_is_one_failed_member(place):
     assert len(list(runs.glob("*/seed0/checkpoints/step-*"))) == 1, "the other worker saved before it stopped"
 
 
-def test_an_evaluation_that_fails_leaves_the_others_alone(place):
-    """Two windows have too few exits to calibrate on; the fixed depths are evaluated all the same."""
-    found = scse(place, "run", "adaptive_wt103", runs="adaptive", only="scse", code=1, limit=1)
-    assert "adaptive on" in next(iter(found["failures"].values()))
-    (row,) = scse(place, "status", "adaptive_wt103", runs="adaptive", only="scse", limit=1)["rows"]
-    assert row["evaluated"] == "2 of 8"
+def test_a_budget_out_of_reach_leaves_the_other_numbers_alone(place, monkeypatch, capsys):
+    def calibrate(statistics, budget):
+        if budget == 16:
+            raise UnreachableBudget("no threshold gives a mean of 16 loops")
+        return float(np.median(statistics))
+
+    monkeypatch.setattr("scse.evaluation.budgets.calibrate", calibrate)
+    options = {"runs": "adaptive", "only": "scse", "limit": 1}
+    assert main(line(place, "run", "adaptive_wt103", **options)[1:]) == 1
+    (reason,) = json.loads(capsys.readouterr().out)["failures"].values()
+    assert reason == "adaptive on corpus: no threshold gives a mean of 16 loops"
+    (row,) = scse(place, "status", "adaptive_wt103", **options)["rows"]
+    assert row["evaluated"] == "6 of 8"
 
 
 def test_a_finished_run_of_other_settings_is_refused(place, undisturbed):

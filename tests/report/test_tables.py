@@ -10,6 +10,7 @@ import toys
 from scse.experiments.statistics import Summary
 from scse.experiments.suite import Column, Preset, Suite, Value
 from scse.report import latex, markdown
+from scse.report.claims import SUPPORTED, UNDECIDED, judge_all
 from scse.report.evidence import COMPLETE, MISSING, PARTIAL, Shelf, gather
 from scse.report.tables import ratios, results
 from scse.report.wording import measured, missing_seeds, number, signed
@@ -148,6 +149,49 @@ def test_another_protocol_has_a_first_arm_of_its_own():
     )
     assert [entry.text for entry in rows(table)["Other"].entries] == ["1.000", "—", "—", "—"]
     assert table.caption == "Means divided by those of Looped baseline or Other, by protocol."
+
+
+def adaptive_evidence(depths):
+    """SCSE at 150 and the baseline at 180 for every budget, at these mean depths."""
+    records = [
+        toys.record(
+            toys.MINI,
+            arm,
+            column,
+            seed,
+            {"ppl": 180.0 - 30 * (arm.name == "scse") + seed, "mean_depth": depths[arm.name]},
+        )
+        for arm in toys.ADAPTIVE.arms
+        for column in toys.ADAPTIVE.columns
+        if column.budget is not None
+        for seed in arm.seeds
+    ]
+    return gather(toys.ADAPTIVE, Shelf(records, toys.MINI))
+
+
+def test_adaptive_numbers_stand_beside_the_depth_they_took():
+    table = results(adaptive_evidence({"looped": 8.5, "scse": 7.96}))
+    entry = rows(table)["SCSE"].entries[3]
+    assert (entry.text, entry.bold) == ("151.0 ± 1.0 (3), 8.0 loops", True)
+    assert "Not ranked" not in table.caption
+    for text in (markdown.table(table), latex.table(table, "tab:toy")):
+        assert "(3), 8.0 loops" in text
+        assert "(3), 8.5 loops" in text
+
+
+def test_adaptive_numbers_at_different_depths_are_not_ranked():
+    found = adaptive_evidence({"looped": 12.9, "scse": 5.6})
+    table = results(found)
+    assert bold(table, "SCSE") == ["156.0"], "the paper's, not ours"
+    assert table.caption.endswith(
+        "Not ranked, because realised mean depths differ by more than 10 %: "
+        "Adaptive 8 (5.6 to 12.9 loops), Adaptive 16 (5.6 to 12.9 loops)."
+    )
+    assert rows(ratios(found))["SCSE"].entries[3].text == "—"
+    (judged,) = judge_all(found)
+    assert judged.verdict == UNDECIDED
+    assert {c.reason for c in judged.comparisons} == {"not at the same depth: 5.6 loops against 12.9 loops"}
+    assert judge_all(adaptive_evidence({"looped": 8.5, "scse": 7.96}))[0].verdict == SUPPORTED
 
 
 def test_text_that_a_preset_lacks_is_not_missing():

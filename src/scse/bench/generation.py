@@ -12,6 +12,7 @@ from scse.config import scale
 from scse.generation import Depth, KVCache, settle
 from scse.measure import best_seconds
 from scse.model import LoopedLM, model_config
+from scse.progress import SILENT, Meter
 
 SHORT, LONG = 32, 512
 LOOPS = 8
@@ -21,7 +22,8 @@ class DecodingBench:
     """One new token after a short and a long context, batch 1."""
 
     def __init__(self, scale_name: str, repeats: int) -> None:
-        self.repeats = repeats
+        self.repeats = max(7, repeats)
+        self.pieces = 3 * self.repeats
         shape = replace(scale(scale_name), context=LONG + 1)
         self.model = LoopedLM(model_config("scse", shape)).eval()
         draw = torch.Generator().manual_seed(0)
@@ -47,9 +49,9 @@ class DecodingBench:
         """The same token without a cache: everything again, the head on the last position alone."""
         self._read(self.model.hidden(self.ids, LOOPS))
 
-    def run(self) -> Iterator[Row]:
+    def run(self, meter: Meter = SILENT) -> Iterator[Row]:
         work = {"short": self.cached(SHORT), "long": self.cached(LONG), "again": self.recompute}
-        times = best_seconds(work, max(7, self.repeats))
+        times = best_seconds(work, self.repeats, meter)
         ratio, growth = times["again"] / times["long"], times["long"] / times["short"]
         name = f"a token after {LONG} others, T = {LOOPS}"
         yield Row(f"{name}, cached", 1e3 * times["long"], "ms", note=f"recomputed {1e3 * times['again']:.0f} ms")

@@ -7,14 +7,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import Any
 
 from scse.cli.common import Arguments, add_json, add_scale, print_json, print_rows, require_positive
-
-if TYPE_CHECKING:
-    from scse.bench.rows import Row
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", type=int, default=4096, metavar="N", help="tokens per step (default 4096)")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="measurements of each piece (default 5)")
     parser.add_argument("--only", choices=("training", "generation"), help="one part alone")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)
 
 
@@ -30,16 +27,20 @@ def run(args: Arguments) -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from scse.bench.generation import DecodingBench
     from scse.bench.training import StepBench
+    from scse.progress import progress
     from scse.provenance import provenance
 
     require_positive(args, "tokens", "repeats")
     bench = StepBench(args.scale, args.tokens, args.repeats)
-    parts: dict[str, Iterator[Row]] = {}
+    parts: dict[str, StepBench | DecodingBench] = {}
     if args.only != "generation":
-        parts["training"] = bench.run()
+        parts["training"] = bench
     if args.only != "training":
-        parts["generation"] = DecodingBench(args.scale, args.repeats).run()
-    rows = [{"part": part, **asdict(row)} for part, found in parts.items() for row in found]
+        parts["generation"] = DecodingBench(args.scale, args.repeats)
+    rows: list[dict[str, Any]] = []
+    for part, measured in parts.items():
+        with progress(f"bench, {part}", measured.pieces, "pieces", not args.quiet, timed=True) as meter:
+            rows += [{"part": part, **asdict(row)} for row in measured.run(meter)]
     if args.json:
         print_json({"scale": args.scale, "tokens": bench.tokens, "rows": rows, "provenance": provenance()})
         return

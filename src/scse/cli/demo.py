@@ -11,6 +11,8 @@ from typing import Any
 
 from scse.cli.common import Arguments, add_json, print_json, print_rows, require_positive
 
+ABSENT = "–"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="where the runs go (default: runs/demo)")
@@ -42,7 +44,9 @@ def run(args: Arguments) -> None:
         found.depths, False, title=f"Test perplexity over loop depth, first {args.windows} windows; trained at 1 to 8"
     )
     print_rows(
-        shown(found.adaptive), False, title="Perplexity at mean loop budgets, thresholds calibrated on validation"
+        [budgeted(row) for row in found.adaptive],
+        False,
+        title="Perplexity at mean loop budgets, thresholds calibrated on validation, and the mean depth that took",
     )
     print_rows(
         shown(found.anchor), False, title="At the anchor: bias ratio at the first and the 48th step, anchor energy"
@@ -54,6 +58,15 @@ def run(args: Arguments) -> None:
     print(f"Page: {found.page}. Runs: {args.out}.")
 
 
+def budgeted(row: dict[str, Any]) -> dict[str, Any]:
+    """Each perplexity with the realised depth behind it."""
+    return {name: value if name == "family" else at_depth(**value) for name, value in row.items()}
+
+
+def at_depth(ppl: float | None, mean_depth: float | None) -> str:
+    return ABSENT if ppl is None or mean_depth is None else f"{ppl:.2f} at {mean_depth:.1f}"
+
+
 def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Numbers that do not exist as a dash."""
-    return [{name: "–" if value is None else value for name, value in row.items()} for row in rows]
+    return [{name: ABSENT if value is None else value for name, value in row.items()} for row in rows]

@@ -1,7 +1,8 @@
 """LAMBADA: predict the last word of a passage. Perplexity and accuracy are over the tokens of the answers.
 
-'exact_accuracy' is the share of passages whose last word is right in every token. Passages longer than the model's
-context keep their end.
+'word_ppl' is the perplexity per last word instead of per token of it: the number lm-eval prints. 'exact_accuracy' is
+the share of passages whose last word is right in every token, lm-eval's 'acc'. Passages longer than the model's context
+keep their end.
 """
 
 from __future__ import annotations

@@ -1,70 +1,141 @@
 """Quality against cost for one or more runs: fixed depths and adaptive budgets, as a table and a picture.
 
-FLOPs and cache bytes are per token, time per 1,000 tokens, all including the vocabulary head. 'best' names the costs in
-which no other point is both cheaper and better. Give an unshared run beside looped ones to compare at equal FLOPs.
+FLOPs and cache bytes are per token, time per 1,000 tokens, all including the vocabulary head. 'depth' is the mean
+number of loops taken, whatever the budget. 'best' names the costs in which no other point is both cheaper and better.
+Give an unshared run beside looped ones to compare at equal FLOPs. All runs must share a tokenizer and are evaluated on
+one text: other perplexities cannot be compared.
 """
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_picture, require_positive
+from scse.errors import UserError
 
 if TYPE_CHECKING:
     from scse.data import TokenSplit
+    from scse.evaluation.budgets import AdaptiveSettings
     from scse.evaluation.pareto import ParetoPoint
     from scse.experiments.records import Record
     from scse.runs import Run
 
+log = logging.getLogger("scse")
+
 COSTS = {"flops": "FLOPs", "ms_per_ktoken": "time", "cache_bytes": "cache"}
+ABSENT = "–"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
-    parser.add_argument("--depths", type=positive_ints, default=[1, 2, 4, 8, 16], metavar="T,T", help="fixed depths")
-    parser.add_argument("--budgets", type=positive_ints, default=[4, 8], metavar="B,B", help="mean adaptive budgets")
+    parser.add_argument("--depths", type=ints_or_none, default=[1, 2, 4, 8, 16], metavar="T,T", help="fixed, or 'none'")
+    parser.add_argument("--budgets", type=ints_or_none, default=[4, 8], metavar="B,B", help="mean adaptive, or 'none'")
     parser.add_argument("--ceiling", type=int, default=48, metavar="T", help="most loops of an example (default 48)")
     parser.add_argument("--out", metavar="PICTURE", help="draw perplexity against FLOPs and time (.png or .svg)")
     add_evaluation(parser)
 
 
+def ints_or_none(text: str) -> list[int]:
+    """'4,8' -> [4, 8]; 'none' -> []"""
+    return [] if text == "none" else positive_ints(text)
+
+
 def run(args: Arguments) -> None:
-    from scse.evaluation.pareto import ParetoEvaluation, frontier
-    from scse.experiments.records import FILE, append_records
+    from scse.evaluation.budgets import AdaptiveSettings
+    from scse.evaluation.pareto import frontier
+    from scse.experiments.suite import calibration_windows
     from scse.machine import keep_freed_memory
     from scse.report.figures import pareto_figure
     from scse.runs import open_run
 
     require_positive(args, "ceiling", "batch", "limit")
     require_picture("--out", args.out)
+    if not args.depths and not args.budgets:
+        raise UserError("neither depths nor budgets are left; give --depths or --budgets something but 'none'")
+    if args.budgets and max(args.budgets) > args.ceiling:
+        raise UserError(f"a budget of {max(args.budgets)} is above the ceiling of {args.ceiling}; raise --ceiling")
     keep_freed_memory()
-    points = []
-    for folder in args.runs:
-        opened = open_run(folder)
-        corpus = opened.corpus(args.data, args.data_dir, args.cache_dir, progress=not args.quiet)
-        split = corpus.split(args.split)
-        evaluation = ParetoEvaluation(folder, opened.model, args.batch, args.limit, show=not args.quiet)
-        found = evaluation.fixed(split.tokens, args.depths)
-        found += evaluation.adaptive(corpus.split("validation").tokens, split.tokens, args.budgets, args.ceiling)
-        append_records(Path(folder) / FILE, [record_of(point, opened, corpus.name, split, args) for point in found])
+    runs = [open_run(folder) for folder in dict.fromkeys(args.runs)]
+    require_one_text(runs, args.data)
+    budgets = tuple(dict.fromkeys(args.budgets))
+    settings = AdaptiveSettings(budgets=budgets, ceiling=args.ceiling, calibration=calibration_windows(args.limit))
+    points: list[ParetoPoint] = []
+    unreachable: list[tuple[Run, float]] = []
+    for opened in runs:
+        found, missed = evaluate(opened, settings, args)
         points += found
+        unreachable += [(opened, budget) for budget in missed]
+        for reason in missed.values():
+            log.warning("%s: %s", opened.folder, reason)
     best = {label: frontier(points, cost) for cost, label in COSTS.items()}
-    rows = [
+    rows: list[dict[str, Any]] = [
         asdict(point) | {"best": ", ".join(label for label, found in best.items() if point in found)}
         for point in points
     ]
-    if args.out:
+    if args.out and rows:
         pareto_figure(rows, Path(args.out))
-    print_rows(rows, args.json, title="Quality against cost")
+    rows += [unreachable_row(opened, budget) for opened, budget in unreachable]
+    print_rows(rows if args.json else [dashed(row) for row in rows], args.json, title="Quality against cost")
+    if args.out and points and not args.json:
+        print(f"Picture: {args.out}")
 
 
-def record_of(point: ParetoPoint, opened: Run, corpus: str, split: TokenSplit, args: Arguments) -> Record:
+def require_one_text(runs: Sequence[Run], data: str | None) -> None:
+    """Perplexities of different texts, or of one text in different tokens, say nothing about each other."""
+    texts = {opened.folder: (data or opened.config.corpus, opened.tokenizer.digest) for opened in runs}
+    first, *others = texts
+    for other in others:
+        if texts[other][0] != texts[first][0]:
+            raise UserError(
+                f"{first} is of {texts[first][0]} and {other} of {texts[other][0]}: perplexities of different texts "
+                "cannot be compared; give runs of one corpus, or one corpus for all with --data"
+            )
+        if texts[other] != texts[first]:
+            raise UserError(
+                f"{first} and {other} have different tokenizers: perplexities per token cannot be compared; "
+                "give runs that share one"
+            )
+
+
+def evaluate(opened: Run, settings: AdaptiveSettings, args: Arguments) -> tuple[list[ParetoPoint], dict[float, str]]:
+    """The points of one run, which are kept in its records, and the budgets that cannot be reached with the reason."""
+    from scse.evaluation.pareto import ParetoEvaluation
+    from scse.experiments.records import FILE, append_records
+
+    corpus = opened.corpus(args.data, args.data_dir, args.cache_dir, progress=not args.quiet)
+    split = corpus.split(args.split)
+    evaluation = ParetoEvaluation(str(opened.folder), opened.model, args.batch, args.limit, show=not args.quiet)
+    points = evaluation.fixed(split.tokens, args.depths)
+    missed: dict[float, str] = {}
+    if settings.budgets and evaluation.adapts:
+        more, missed = evaluation.adaptive(corpus.split("validation").tokens, split.tokens, settings)
+        points += more
+    records = [record_of(point, opened, corpus.name, split, settings, args) for point in points]
+    append_records(opened.folder / FILE, records)
+    return points, missed
+
+
+def unreachable_row(opened: Run, budget: float) -> dict[str, Any]:
+    """A budget that no threshold reaches has its place in the table and no numbers."""
+    about = {"run": str(opened.folder), "family": opened.model.config.family, "kind": "adaptive", "budget": budget}
+    return about | dict.fromkeys(("depth", "ppl", *COSTS)) | {"best": "unreachable"}
+
+
+def dashed(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: ABSENT if value is None else value for name, value in row.items()}
+
+
+def record_of(
+    point: ParetoPoint, opened: Run, corpus: str, split: TokenSplit, settings: AdaptiveSettings, args: Arguments
+) -> Record:
     from scse.experiments.records import identity, new_record
 
-    fixed = point.kind == "fixed"
+    fixed = point.budget is None
     about = identity(
         opened.config,
         opened.step,
@@ -74,7 +145,7 @@ def record_of(point: ParetoPoint, opened: Run, corpus: str, split: TokenSplit, a
         task="pareto",
         tag=args.tag,
         depth=int(point.depth) if fixed else None,
-        adaptive=None if fixed else {"ceiling": args.ceiling, "mean_depth": point.depth},
+        adaptive=None if fixed else replace(settings, limit=args.limit).identity(point.budget, "online"),
     )
-    numbers = {name: value for name, value in asdict(point).items() if name not in ("run", "family", "kind")}
+    numbers = {name: value for name, value in asdict(point).items() if name not in ("run", "family", "kind", "budget")}
     return new_record(about, numbers, split.digest)

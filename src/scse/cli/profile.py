@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--length", type=int, metavar="L", help="tokens of each (default: the model's context)")
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="measurements after warm-up (default 7)")
     parser.add_argument("--tag", default="", metavar="TEXT", help="a label kept in the record")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)
 
 
@@ -29,5 +30,6 @@ def run(args: Arguments) -> None:
     require_positive(args, "batch", "length", "repeats")
     keep_freed_memory()
     opened = open_run(args.run)
-    found = keep(opened, profiled(opened, args.depths, args.batch, args.length, args.repeats, args.tag))
+    found = profiled(opened, args.depths, args.batch, args.length, args.repeats, args.tag, show=not args.quiet)
+    keep(opened, found)
     print_rows(found.rows, args.json, title=found.title)

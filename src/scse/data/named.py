@@ -204,6 +204,9 @@ def _from_hub(name: str, corpus: NamedCorpus, slices: Slices | None, data_dir: s
     where = data_dir or os.environ.get("SCSE_DATA") or "DIR"
     place = f"{corpus.expected_files()} in {where}/{name}"
     remedy = f"put {place} and name {where} with --data-dir or SCSE_DATA"
+    relatives = [other for other in NAMED if _related(name, other) and in_data_folder(other, data_dir)]
+    if relatives:
+        remedy += f", or take {' or '.join(relatives)}, another release of it, which is there"
 
     def rows(split: str) -> Iterator[Pieces]:
         return hub.rows(corpus.hub, split, f"corpus '{name}' is not at hand: {remedy}")
@@ -217,6 +220,11 @@ def _from_hub(name: str, corpus: NamedCorpus, slices: Slices | None, data_dir: s
         heldout = {"heldout": (0, slices.heldout)}
         splits |= windowed_splits(name, partial(rows, corpus.hub_heldout), heldout)
     return CorpusSource(name, splits, (), settings | {"slices": asdict(slices)})
+
+
+def _related(name: str, other: str) -> bool:
+    """Whether two names are those of releases of one corpus, such as wikitext-2 and wikitext-2-v1."""
+    return name.startswith(f"{other}-") or other.startswith(f"{name}-")
 
 
 def _hub_split(label: str, corpus: NamedCorpus, rows: Callable[[], Iterator[Pieces]]) -> SplitSource:

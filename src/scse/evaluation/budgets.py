@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from scse.errors import checked_choice
+from scse.errors import UserError, checked_choice
 from scse.evaluation.adaptive import AdaptiveResult, offline, online
-from scse.evaluation.calibration import calibrate, calibrate_quality, exit_depths, trace
+from scse.evaluation.calibration import (
+    Trace,
+    UnreachableBudget,
+    calibrate,
+    calibrate_quality,
+    exit_depths,
+    trace,
+)
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.evaluation.rules import exit_rule
 from scse.evaluation.tokenwise import calibrate_tokens, tokenwise
@@ -21,9 +30,15 @@ EXAMPLE_MODES = ("offline", "online")
 MODES = (*EXAMPLE_MODES, "token")
 
 
+Place = tuple[float, str]
+
+
 @dataclass(frozen=True)
 class BudgetRow:
-    """One budget in one mode, beside the fixed depth of the same budget. `seconds` of 'offline' is the full trace."""
+    """One budget in one mode, beside the fixed depth nearest to the mean depth that was realised.
+
+    `seconds` of 'offline' is the full trace.
+    """
 
     budget: float
     mode: str
@@ -31,6 +46,7 @@ class BudgetRow:
     mean_depth: float
     ppl: float
     seconds: float
+    static_depth: int
     static_ppl: float
     static_seconds: float
     histogram: list[int]
@@ -38,7 +54,11 @@ class BudgetRow:
 
 @dataclass(frozen=True)
 class AdaptiveSettings:
-    """How depth is adapted: the rule, the mean budgets asked for (or a quality target in percent), the most loops."""
+    """How depth is adapted: the rule, the mean budgets asked for (or a quality target in percent), the most loops.
+
+    `limit` counts the windows that are evaluated, from the first on; `calibration` those of validation that thresholds
+    are chosen on, spread over the split. None is all of them.
+    """
 
     rule: str = "update"
     budgets: tuple[float, ...] = (8, 16, 24)
@@ -46,7 +66,29 @@ class AdaptiveSettings:
     ceiling: int = 48
     batch: int = 32
     limit: int | None = None
+    calibration: int | None = None
     modes: tuple[str, ...] = EXAMPLE_MODES
+
+    def identity(self, budget: float | None, mode: str) -> dict[str, Any]:
+        """What a record states about them.
+
+        Without 'calibration' it is as much of validation as was evaluated, from the first window on: the whole split,
+        or in old records the few windows of their limit.
+        """
+        about: dict[str, Any] = {"rule": self.rule, "ceiling": self.ceiling, "calibrated_on": "validation"}
+        if self.limit is not None or self.calibration is not None:
+            about["calibration"] = self.calibration
+        if self.quality is not None:
+            about["quality"] = self.quality
+        return about | {"budget": budget if self.quality is None else None, "mode": mode}
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """By (budget, mode): the thresholds, and for those that no threshold reaches the reason."""
+
+    found: Mapping[Place, float]
+    unreachable: Mapping[Place, str]
 
 
 class AdaptiveEvaluation:
@@ -58,66 +100,80 @@ class AdaptiveEvaluation:
         self.model, self.settings, self.show = model, settings, show
         self.rule = exit_rule(settings.rule)
 
-    def run(self, validation: np.ndarray, tokens: np.ndarray) -> list[BudgetRow]:
-        settings = self.settings
-        targets = self.calibrate(validation)
-        results = self.evaluate(tokens, targets)
+    def run(self, validation: np.ndarray, tokens: np.ndarray) -> tuple[list[BudgetRow], Mapping[Place, str]]:
+        """The rows of all budgets that can be reached, and why the others cannot; an error where none can."""
+        thresholds = self.calibrate(validation)
+        if not thresholds.found:
+            raise UserError("; ".join(dict.fromkeys(thresholds.unreachable.values())))
+        results = self.evaluate(tokens, thresholds.found)
+        static = {depth: self._static(tokens, depth) for depth in {_nearest(found) for found in results.values()}}
         rows = []
-        for budget in targets:
-            begin = time.perf_counter()
-            depth = max(1, round(budget))
-            (static,) = perplexity_over_depths(
-                self.model, tokens, [depth], settings.batch, settings.limit, show=self.show
-            )
-            seconds = elapsed(begin)
-            for mode in settings.modes:
-                threshold, found = results[budget, mode]
-                histogram = found.histogram(settings.ceiling)
-                about = (threshold, found.mean_depth, found.ppl, found.seconds, static.ppl, seconds, histogram)
-                rows.append(BudgetRow(budget, mode, *about))
-        return rows
+        for (budget, mode), threshold in thresholds.found.items():
+            found = results[budget, mode]
+            depth = _nearest(found)
+            about = (threshold, found.mean_depth, found.ppl, found.seconds, depth, *static[depth])
+            rows.append(BudgetRow(budget, mode, *about, found.histogram(self.settings.ceiling)))
+        return rows, thresholds.unreachable
 
-    def calibrate(self, validation: np.ndarray) -> dict[float, dict[str, float]]:
-        """{budget: {mode: threshold}}. A quality target's budget is the mean depth it takes on validation."""
+    def calibrate(self, validation: np.ndarray) -> Thresholds:
+        """A quality target's budget is the mean depth it takes on validation."""
         settings = self.settings
         wanted = settings.quality is not None
-        with progress("calibrating", self._size(validation), "tok", enabled=self.show) as meter:
-            found = trace(self.model, validation, self.rule, *self._how(), meter, with_nll=wanted)
+        size = self._size(validation, settings.calibration)
+        how = settings.ceiling, settings.batch, settings.calibration
+        with progress("calibrating", size, "tok", enabled=self.show) as meter:
+            seen = trace(self.model, validation, self.rule, *how, meter, with_nll=wanted)
         if settings.quality is not None:
-            threshold = calibrate_quality(found, settings.quality)
-            budget = float(exit_depths(found.statistics, threshold).mean())
-            return {budget: dict.fromkeys(settings.modes, threshold)}
-        targets: dict[float, dict[str, float]] = {}
+            threshold = calibrate_quality(seen, settings.quality)
+            budget = float(exit_depths(seen.statistics, threshold).mean())
+            return Thresholds({(budget, mode): threshold for mode in settings.modes}, {})
+        found: dict[Place, float] = {}
+        unreachable: dict[Place, str] = {}
         for budget in settings.budgets:
-            targets[budget] = dict.fromkeys(EXAMPLE_MODES, calibrate(found.statistics, budget))
-            if "token" in settings.modes:
-                largest = float(found.statistics.max())
-                targets[budget]["token"] = calibrate_tokens(
-                    self.model, validation, self.rule, budget, *self._how(), largest
-                )
-        return targets
+            for mode in settings.modes:
+                try:
+                    found[budget, mode] = self._threshold(validation, seen, budget, mode)
+                except UnreachableBudget as error:
+                    unreachable[budget, mode] = str(error)
+        return Thresholds(found, unreachable)
 
-    def evaluate(
-        self, tokens: np.ndarray, targets: dict[float, dict[str, float]]
-    ) -> dict[tuple[float, str], tuple[float, AdaptiveResult]]:
-        results: dict[tuple[float, str], tuple[float, AdaptiveResult]] = {}
+    def _threshold(self, validation: np.ndarray, seen: Trace, budget: float, mode: str) -> float:
+        if mode != "token":
+            return calibrate(seen.statistics, budget)
+        how = self.settings.ceiling, self.settings.batch, self.settings.calibration
+        return calibrate_tokens(self.model, validation, self.rule, budget, *how, float(seen.statistics.max()))
+
+    def evaluate(self, tokens: np.ndarray, thresholds: Mapping[Place, float]) -> dict[Place, AdaptiveResult]:
+        settings = self.settings
+        how = settings.ceiling, settings.batch, settings.limit
+        size = self._size(tokens, settings.limit)
+        results: dict[Place, AdaptiveResult] = {}
         for mode, evaluate in (("online", online), ("token", tokenwise)):
-            if mode not in self.settings.modes:
+            chosen = {place: cut for place, cut in thresholds.items() if place[1] == mode}
+            if not chosen:
                 continue
-            with progress(mode, self._size(tokens) * len(targets), "tok", enabled=self.show) as meter:
-                for budget, thresholds in targets.items():
-                    cut = thresholds[mode]
-                    results[budget, mode] = cut, evaluate(self.model, tokens, self.rule, cut, *self._how(), meter)
-        if "offline" in self.settings.modes:
-            cuts = [thresholds["offline"] for thresholds in targets.values()]
-            with progress("offline", self._size(tokens), "tok", enabled=self.show) as meter:
-                found = offline(self.model, tokens, self.rule, cuts, *self._how(), meter)
-            results |= {(b, "offline"): (c, r) for b, c, r in zip(targets, cuts, found, strict=True)}
+            with progress(mode, size * len(chosen), "tok", enabled=self.show) as meter:
+                for place, cut in chosen.items():
+                    results[place] = evaluate(self.model, tokens, self.rule, cut, *how, meter)
+        chosen = {place: cut for place, cut in thresholds.items() if place[1] == "offline"}
+        if chosen:
+            with progress("offline", size, "tok", enabled=self.show) as meter:
+                found = offline(self.model, tokens, self.rule, list(chosen.values()), *how, meter)
+            results |= dict(zip(chosen, found, strict=True))
         return results
 
-    def _how(self) -> tuple[int, int, int | None]:
-        return self.settings.ceiling, self.settings.batch, self.settings.limit
+    def _static(self, tokens: np.ndarray, depth: int) -> tuple[float, float]:
+        """Perplexity and seconds of everything at one depth."""
+        begin = time.perf_counter()
+        settings = self.settings
+        (found,) = perplexity_over_depths(self.model, tokens, [depth], settings.batch, settings.limit, show=self.show)
+        return found.ppl, elapsed(begin)
 
-    def _size(self, tokens: np.ndarray) -> int:
-        every, limit = len(tokens) - 1, self.settings.limit
+    def _size(self, tokens: np.ndarray, limit: int | None) -> int:
+        every = len(tokens) - 1
         return every if limit is None else min(every, limit * self.model.config.shape.context)
+
+
+def _nearest(found: AdaptiveResult) -> int:
+    """The fixed depth that costs as much."""
+    return max(1, round(found.mean_depth))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from scse.errors import UserError
-from scse.evaluation.perplexity import windows
+from scse.evaluation.perplexity import spread_windows
 from scse.evaluation.rules import ExitRule, largest
 from scse.model import LoopedLM
 from scse.progress import Meter
@@ -21,6 +21,10 @@ from scse.progress import Meter
 # A threshold whose mean depth on validation misses its budget by more than this is not what was asked for.
 BUDGET_TOLERANCE = 1.5
 QUALITY_CUTS = 1001
+
+
+class UnreachableBudget(UserError):
+    """No threshold gives a mean depth near the budget."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +43,16 @@ def trace(
     rule: ExitRule,
     ceiling: int,
     batch: int,
-    limit: int | None,
+    count: int | None,
     meter: Meter,
     with_nll: bool = False,
 ) -> Trace:
-    """Unroll everything to the ceiling. Without `with_nll` no predictions are made, which is most of the work."""
+    """Unroll `count` windows, spread over the data, to the ceiling; None: all of them.
+
+    Without `with_nll` no predictions are made, which is most of the work.
+    """
     statistics, losses, tokens = [], [], 0
-    for inputs, targets in windows(data, model.config.shape.context, batch, limit):
+    for inputs, targets in spread_windows(data, model.config.shape.context, batch, count):
         moved: list[Tensor] = []
         nll: list[Tensor] = []
         before: Tensor | None = None
@@ -91,7 +98,7 @@ def calibrate(statistics: np.ndarray, budget: float) -> float:
         low, high = (middle, high) if mean_depth(middle) >= budget else (low, middle)
     best = min((low, high), key=lambda cut: abs(mean_depth(cut) - budget))
     if abs(mean_depth(best) - budget) > BUDGET_TOLERANCE:
-        raise UserError(
+        raise UnreachableBudget(
             f"no threshold gives a mean of {budget:g} loops: the nearest reachable means are "
             f"{mean_depth(high):.1f} and {mean_depth(low):.1f}; choose a budget near one of them"
         )

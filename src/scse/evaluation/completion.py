@@ -29,10 +29,14 @@ class Completion:
 
 @dataclass(frozen=True)
 class CompletionResult:
-    """Perplexity and accuracy over the answers' tokens; `exact` is the share of answers with every token right."""
+    """Perplexity and accuracy over the answers' tokens; `exact` is the share of answers with every token right.
+
+    `word_ppl` is the perplexity per answer, whatever its number of tokens: what lm-eval prints for LAMBADA.
+    """
 
     depth: int
     target_ppl: float
+    word_ppl: float
     target_accuracy: float
     exact_accuracy: float
     examples: int
@@ -74,6 +78,7 @@ def complete(
         CompletionResult(
             depth,
             perplexity(nll[depth] / count[depth]),
+            perplexity(nll[depth] / len(examples)),
             right[depth] / count[depth],
             exact[depth] / len(examples),
             len(examples),

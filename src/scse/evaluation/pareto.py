@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,7 +19,8 @@ BYTES_PER_NUMBER = 4
 
 @dataclass(frozen=True)
 class ParetoPoint:
-    """One way of running a model. `depth` is the mean number of loops; costs are per token, time per 1,000 tokens.
+    """One way of running a model. `depth` is the mean number of loops taken, `budget` the one asked for where depth is
+    adaptive; costs are per token, time per 1,000 tokens.
 
     `cache_bytes` is what a key-value cache over all loops holds for a token in float32; adaptive points count the loops
     a token's example took.
@@ -28,6 +29,7 @@ class ParetoPoint:
     run: str
     family: str
     kind: str
+    budget: float | None
     depth: float
     ppl: float
     flops: float
@@ -48,33 +50,36 @@ class ParetoEvaluation:
         for depth in sorted({depth if useful is None else min(depth, useful) for depth in depths}):
             begin = time.perf_counter()
             (result,) = perplexity_over_depths(self.model, tokens, [depth], self.batch, self.limit, self.show)
-            points.append(self._point("fixed", depth, result.ppl, elapsed(begin), result.tokens))
+            points.append(self._point(None, depth, result.ppl, elapsed(begin), result.tokens))
         return points
 
-    def adaptive(
-        self, validation: np.ndarray, tokens: np.ndarray, budgets: Sequence[int], ceiling: int
-    ) -> list[ParetoPoint]:
-        """Real early exit at thresholds calibrated for mean budgets; nothing for a model of fixed depth."""
-        if self.model.recurrence.core.trained_depth is not None or not budgets:
-            return []
-        settings = AdaptiveSettings(
-            budgets=tuple(budgets), ceiling=ceiling, batch=self.batch, limit=self.limit, modes=("online",)
-        )
-        evaluation = AdaptiveEvaluation(self.model, settings, self.show)
-        targets = evaluation.calibrate(validation)
-        return [
-            self._point("adaptive", found.mean_depth, found.ppl, found.seconds, found.tokens)
-            for _, found in evaluation.evaluate(tokens, targets).values()
-        ]
+    @property
+    def adapts(self) -> bool:
+        """Whether depth can be chosen at all."""
+        return self.model.recurrence.core.trained_depth is None
 
-    def _point(self, kind: str, depth: float, ppl: float, seconds: float, tokens: int) -> ParetoPoint:
+    def adaptive(
+        self, validation: np.ndarray, tokens: np.ndarray, settings: AdaptiveSettings
+    ) -> tuple[list[ParetoPoint], dict[float, str]]:
+        """Real early exit at thresholds calibrated for mean budgets, and why a budget cannot be reached."""
+        settings = replace(settings, batch=self.batch, limit=self.limit, modes=("online",))
+        evaluation = AdaptiveEvaluation(self.model, settings, self.show)
+        thresholds = evaluation.calibrate(validation)
+        points = [
+            self._point(budget, found.mean_depth, found.ppl, found.seconds, found.tokens)
+            for (budget, _), found in evaluation.evaluate(tokens, thresholds.found).items()
+        ]
+        return points, {budget: reason for (budget, _), reason in thresholds.unreachable.items()}
+
+    def _point(self, budget: float | None, depth: float, ppl: float, seconds: float, tokens: int) -> ParetoPoint:
         shape, recurrence = self.model.config.shape, self.model.recurrence
         bodies = recurrence.bodies_per_step * depth
         layers = bodies * shape.core + shape.prelude + shape.coda
         return ParetoPoint(
             run=self.name,
             family=self.model.config.family,
-            kind=kind,
+            kind="fixed" if budget is None else "adaptive",
+            budget=budget,
             depth=depth,
             ppl=ppl,
             flops=token_flops(shape, bodies),

@@ -6,7 +6,7 @@ Shapes: B batch, L context, d width.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -37,9 +37,7 @@ def windows(tokens: np.ndarray, context: int, batch: int, limit: int | None = No
         tokens = tokens[: limit * context + 1]
     full = (len(tokens) - 1) // context
     for first in range(0, full, batch):
-        rows = range(first, min(first + batch, full))
-        cut = np.stack([tokens[row * context : (row + 1) * context + 1] for row in rows]).astype(np.int64)
-        yield torch.from_numpy(cut[:, :-1]), torch.from_numpy(cut[:, 1:])
+        yield _cut(tokens, context, range(first, min(first + batch, full)))
     rest = tokens[full * context :].astype(np.int64)
     if len(rest) > 1:
         yield torch.from_numpy(rest[None, :-1]), torch.from_numpy(rest[None, 1:])
@@ -58,6 +56,24 @@ def whole_windows(tokens: np.ndarray, context: int, batch: int, batches: int = 1
         )
     batch = min(batch, found)
     yield from islice(windows(tokens, context, batch, found), min(batches, found // batch))
+
+
+def spread_windows(
+    tokens: np.ndarray, context: int, batch: int, count: int | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of `count` full windows at even distances over the whole text; all windows where there are no more."""
+    full = (len(tokens) - 1) // context
+    if count is None or count >= full:
+        yield from windows(tokens, context, batch)
+        return
+    chosen = np.linspace(0, full - 1, count).astype(np.int64)
+    for first in range(0, count, batch):
+        yield _cut(tokens, context, chosen[first : first + batch])
+
+
+def _cut(tokens: np.ndarray, context: int, rows: Iterable[int]) -> tuple[Tensor, Tensor]:
+    cut = np.stack([tokens[row * context : (row + 1) * context + 1] for row in rows]).astype(np.int64)
+    return torch.from_numpy(cut[:, :-1]), torch.from_numpy(cut[:, 1:])
 
 
 @torch.no_grad()

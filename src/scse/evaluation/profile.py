@@ -11,6 +11,7 @@ import torch
 
 from scse.measure import bytes_of, elapsed, peak_bytes
 from scse.model import LoopedLM
+from scse.progress import Meter, progress
 
 WARM_UP = 2
 
@@ -31,23 +32,29 @@ class ProfileRow:
 
 
 @torch.no_grad()
-def profile(model: LoopedLM, depths: Sequence[int], batch: int, length: int, repeats: int) -> list[ProfileRow]:
+def profile(
+    model: LoopedLM, depths: Sequence[int], batch: int, length: int, repeats: int, show: bool = False
+) -> list[ProfileRow]:
     """Random tokens; the depths take turns, so that a slow moment of the machine hits all alike."""
     draw = torch.Generator().manual_seed(0)
     ids = torch.randint(0, model.config.shape.vocabulary, (batch, length), generator=draw)
     times: dict[int, list[float]] = {depth: [] for depth in depths}
-    for turn in range(WARM_UP + repeats):
-        for depth in depths:
-            begin = time.perf_counter()
-            model(ids, depth)
-            if turn >= WARM_UP:
-                times[depth].append(elapsed(begin))
-    return [_row(model, ids, depth, seconds) for depth, seconds in times.items()]
+    runs = WARM_UP + repeats
+    with progress("profiling", (runs + 1) * sum(depths), "loops", show, timed=True) as meter:
+        for turn in range(runs):
+            for depth in depths:
+                begin = time.perf_counter()
+                model(ids, depth)
+                if turn >= WARM_UP:
+                    times[depth].append(elapsed(begin))
+                meter.advance(depth)
+        return [_row(model, ids, depth, seconds, meter) for depth, seconds in times.items()]
 
 
-def _row(model: LoopedLM, ids: torch.Tensor, depth: int, seconds: list[float]) -> ProfileRow:
+def _row(model: LoopedLM, ids: torch.Tensor, depth: int, seconds: list[float], meter: Meter) -> ProfileRow:
     median = statistics.median(seconds)
     low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else (median, median, median)
     held = bytes_of([*model.parameters(), *model.buffers(), ids])
     memory = held + peak_bytes(lambda: model(ids, depth))
+    meter.advance(depth)
     return ProfileRow(depth, 1e3 * median, 1e3 * (high - low), ids.numel() / median, memory / 2**20)

@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scse.errors import UserError
 from scse.evaluation.adaptive import AdaptiveResult
-from scse.evaluation.calibration import BUDGET_TOLERANCE
-from scse.evaluation.perplexity import windows
+from scse.evaluation.calibration import BUDGET_TOLERANCE, UnreachableBudget
+from scse.evaluation.perplexity import spread_windows, windows
 from scse.evaluation.rules import ExitRule
 from scse.measure import elapsed
 from scse.model import LoopedLM, State
@@ -71,7 +70,7 @@ def calibrate_tokens(
     budget: float,
     ceiling: int,
     batch: int,
-    limit: int | None,
+    count: int | None,
     largest: float,
 ) -> float:
     """The threshold whose mean depth per token is nearest to `budget`, by bisection between 0 and `largest`.
@@ -82,7 +81,7 @@ def calibrate_tokens(
     def mean_depth(threshold: float) -> float:
         found = [
             freeze_tokens(model, inputs, rule, threshold, ceiling)[1].ravel()
-            for inputs, _ in windows(tokens, model.config.shape.context, batch, limit)
+            for inputs, _ in spread_windows(tokens, model.config.shape.context, batch, count)
         ]
         return float(np.concatenate(found).mean())
 
@@ -94,5 +93,5 @@ def calibrate_tokens(
         best = min(best, (abs(mean - budget), middle))
         low, high = (middle, high) if mean > budget else (low, middle)
     if best[0] > BUDGET_TOLERANCE:
-        raise UserError(f"no threshold gives a mean of {budget:g} loops per token; choose another budget")
+        raise UnreachableBudget(f"no threshold gives a mean of {budget:g} loops per token; choose another budget")
     return best[1]

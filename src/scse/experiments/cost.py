@@ -13,7 +13,7 @@ from scse.accounting import skeleton
 from scse.config import Shape, TrainConfig, assemble
 from scse.errors import UserError
 from scse.experiments.members import Member
-from scse.experiments.suite import CEILING, Column, diagnosed_batches
+from scse.experiments.suite import CEILING, Column, calibration_windows, diagnosed_batches
 from scse.flops import token_flops
 from scse.recurrence import Recurrence
 from scse.runs.folder import read_run_config
@@ -25,8 +25,8 @@ EFFICIENCY = 0.5
 # About the test split of WikiText in GPT-2's tokens; how long another corpus is, nobody knows before reading it.
 WHOLE_SPLIT = 285_000
 PASSAGES, PASSAGE = 5_153, 84
-# A step of the diagnosis evaluates the map three times, twice of it the anchor; calibration doubles adaptive depth.
-DIAGNOSED_MAPS, CALIBRATED_SPLITS = 3, 2
+# A step of the diagnosis evaluates the map three times, twice of it the anchor.
+DIAGNOSED_MAPS = 3
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,14 @@ def mean_step_flops(config: TrainConfig, recurrence: Recurrence) -> float:
 def evaluation_flops(member: Member, missing: Sequence[Column], config: TrainConfig, recurrence: Recurrence) -> float:
     """Forward passes of the evaluations that are missing, one per task and text."""
     shape, limit = config.model.shape, member.preset.limit
-    windows = WHOLE_SPLIT if limit is None else limit * shape.context
+    windows, calibrated = (
+        WHOLE_SPLIT if count is None else count * shape.context for count in (limit, calibration_windows(limit))
+    )
     batch, batches = diagnosed_batches(limit)
     tokens = {
         "completion": min(limit or PASSAGES, PASSAGES) * PASSAGE,
         "diagnose": batch * batches * shape.context * DIAGNOSED_MAPS,
-        "adaptive": windows * CALIBRATED_SPLITS,
+        "adaptive": windows + calibrated,
         "profile": member.arm.sequences * shape.context * 9,
         "size": 0,
     }

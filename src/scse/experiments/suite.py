@@ -26,6 +26,8 @@ DIAGNOSED_BATCHES, DIAGNOSED_BATCH = 2, 32
 PROFILED_SEQUENCES = 16
 STEERED_INPUTS = 6
 CEILING = 48
+# The fewest windows of validation that thresholds are chosen on; docs/evaluation.md says why so many.
+CALIBRATION_WINDOWS = 256
 
 Settings = Mapping[str, object]
 
@@ -225,8 +227,18 @@ def _plain(preset: Preset, arm: Arm, column: Column) -> dict[str, Any]:
 
 
 def _adaptive(preset: Preset, arm: Arm, column: Column) -> dict[str, Any]:
-    rule = {"rule": "update", "ceiling": CEILING, "calibrated_on": "validation"}
+    rule: dict[str, Any] = {"rule": "update", "ceiling": CEILING, "calibrated_on": "validation"}
+    if preset.limit is not None:
+        rule["calibration"] = calibration_windows(preset.limit)
     return {"task": "perplexity", "adaptive": {**rule, "budget": column.budget, "mode": "offline"}}
+
+
+def calibration_windows(limit: int | None) -> int | None:
+    """How much of validation thresholds are chosen on: all of it or, where an evaluation is limited, enough of it.
+
+    Never less than is evaluated: calibration then adds no more chance to a realised depth than the evaluation itself.
+    """
+    return None if limit is None else max(limit, CALIBRATION_WINDOWS)
 
 
 def _diagnosed(preset: Preset, arm: Arm, column: Column) -> dict[str, Any]:

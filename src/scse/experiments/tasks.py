@@ -22,7 +22,14 @@ from scse.evaluation.budgets import AdaptiveEvaluation, AdaptiveSettings
 from scse.evaluation.completion import complete, last_word_completions
 from scse.evaluation.profile import profile
 from scse.experiments.records import FILE, Record, append_records, identity, new_record
-from scse.experiments.suite import CEILING, PROFILED_SEQUENCES, STEERED_INPUTS, Column, diagnosed_batches
+from scse.experiments.suite import (
+    CEILING,
+    PROFILED_SEQUENCES,
+    STEERED_INPUTS,
+    Column,
+    calibration_windows,
+    diagnosed_batches,
+)
 from scse.generation.quality import cached_perplexity
 from scse.model import trainable_parameters
 from scse.progress import progress
@@ -53,7 +60,8 @@ class Text:
 class Evaluated:
     """What an evaluation found: rows for people, the records of them, and what they are of.
 
-    `notes` are sentences to print below the rows, `faults` what must not be: a claim of the model that is broken.
+    `notes` are sentences to print below the rows, `faults` what must not be: a claim of the model that is broken, or a
+    number that was asked for and cannot be had.
     """
 
     rows: Rows
@@ -106,9 +114,7 @@ def adaptive(run: Run, text: Text, settings: AdaptiveSettings) -> Evaluated:
     settings = replace(settings, batch=text.batch, limit=text.limit)
     evaluation = AdaptiveEvaluation(run.model, settings, show=text.show)
     corpus, split = _open(run, text)
-    results = evaluation.run(corpus.split("validation").tokens, split.tokens)
-    target = {} if settings.quality is None else {"quality": settings.quality}
-    calibration = {"rule": settings.rule, "ceiling": settings.ceiling, "calibrated_on": "validation", **target}
+    results, unreachable = evaluation.run(corpus.split("validation").tokens, split.tokens)
     where = _where(corpus.name, split.name, text)
     rows, records = [], []
     for result in results:
@@ -116,10 +122,10 @@ def adaptive(run: Run, text: Text, settings: AdaptiveSettings) -> Evaluated:
         histogram = row.pop("histogram")
         rows.append(row)
         numbers = _without(row, "budget", "mode")
-        how = {**calibration, "budget": None if target else result.budget, "mode": result.mode}
-        about = {**where, "depth": None, "adaptive": how}
+        about = {**where, "depth": None, "adaptive": settings.identity(result.budget, result.mode)}
         records.append(_record(run, numbers, split.digest, {"histogram": histogram}, **about))
-    return Evaluated(rows, records, f"{_title(run, where)}, rule '{settings.rule}'")
+    faults = [f"adaptive on {corpus.name}: {reason}" for reason in dict.fromkeys(unreachable.values())]
+    return Evaluated(rows, records, f"{_title(run, where)}, rule '{settings.rule}'", faults=faults)
 
 
 def completion(run: Run, text: Text, depths: Sequence[int]) -> Evaluated:
@@ -170,13 +176,19 @@ def steering(run: Run, text: Text, steps: int, inputs: int) -> Evaluated:
 
 
 def profiled(
-    run: Run, depths: Sequence[int], batch: int, length: int | None = None, repeats: int = 7, tag: str = ""
+    run: Run,
+    depths: Sequence[int],
+    batch: int,
+    length: int | None = None,
+    repeats: int = 7,
+    tag: str = "",
+    show: bool = True,
 ) -> Evaluated:
     """Latency, throughput and memory at each depth, on random tokens."""
     # torch's profiler, which counts the memory, announces itself on stderr unless told not to.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     length = length or run.config.model.shape.context
-    rows = [asdict(row) for row in profile(run.model, list(dict.fromkeys(depths)), batch, length, repeats)]
+    rows = [asdict(row) for row in profile(run.model, list(dict.fromkeys(depths)), batch, length, repeats, show)]
     where: dict[str, Any] = {"dataset": f"random {batch} × {length}", "split": "", "tag": tag, "task": "profile"}
     records = [_record(run, _without(row, "depth"), "", depth=int(row["depth"]), **where) for row in rows]
     return Evaluated(rows, records, f"{run.folder}: {batch} sequences of {length} tokens")
@@ -198,7 +210,9 @@ def _perplexity_columns(run: Run, text: Text, columns: Sequence[Column]) -> Eval
 
 def _adaptive_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evaluated:
     budgets = tuple(dict.fromkeys(column.budget for column in columns if column.budget is not None))
-    return adaptive(run, text, AdaptiveSettings(budgets=budgets, ceiling=CEILING, modes=("offline",)))
+    windows = calibration_windows(text.limit)
+    settings = AdaptiveSettings(budgets=budgets, ceiling=CEILING, calibration=windows, modes=("offline",))
+    return adaptive(run, text, settings)
 
 
 def _completion_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evaluated:
@@ -216,7 +230,7 @@ def _steering_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evalua
 
 
 def _profile_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evaluated:
-    return profiled(run, _depths(columns), text.sequences)
+    return profiled(run, _depths(columns), text.sequences, show=text.show)
 
 
 def _size_columns(run: Run, text: Text, columns: Sequence[Column]) -> Evaluated:

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from scse.experiments.statements import Place, Printed
 from scse.experiments.statistics import PairedDifference, paired_difference
 from scse.experiments.suite import Claim, Value, seeds_of
-from scse.report.evidence import Cell, Evidence
+from scse.report.evidence import Cell, Evidence, at_equal_depth
+from scse.report.wording import loops
 
 SUPPORTED, CONTRADICTED, UNDECIDED, PENDING = "supported", "contradicted", "can't tell", "can't tell yet"
 # Two times of one machine that are closer than this, as a share of the larger, are not told apart.
@@ -164,6 +165,8 @@ def obstacle(left: Cell, right: Cell, common: list[int], needed: int) -> str:
         return "one seed in common"
     if not all(math.isfinite(cell.values[seed]) for cell in (left, right) for seed in common):
         return "a value is not finite"
+    if left.realised is not None and right.realised is not None and not at_equal_depth((left, right)):
+        return f"not at the same depth: {loops(left.realised)} against {loops(right.realised)}"
     return ""
 
 

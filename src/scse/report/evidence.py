@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from scse.experiments.records import Record
 from scse.experiments.statistics import Summary, summarise
 from scse.experiments.suite import Arm, Column, Preset, Suite, Value, fits, seeds_of, trained_as, values_of
 
 COMPLETE, PARTIAL, MISSING = "complete", "partial", "missing"
+# Adaptive numbers whose realised mean depths differ by more than this share are not held against each other.
+DEPTH_TOLERANCE = 0.1
 
 Place = tuple[int | None, float | None, str]
 
@@ -31,6 +33,12 @@ class Shelf:
         """{seed: number} of a cell, for the seeds the arm asks for and in their order."""
         found = values_of(self._near(arm, column), self.preset, arm, column)
         return {seed: found[seed] for seed in seeds_of(arm, column) if seed in found}
+
+    def realised(self, arm: Arm, column: Column) -> dict[int, float]:
+        """{seed: mean depth} at which the numbers of an adaptive cell were had; nothing for other cells."""
+        if column.task != "adaptive" or column.metric == "mean_depth":
+            return {}
+        return self.values(arm, replace(column, metric="mean_depth", unit=1.0))
 
     def records(self, arm: Arm, column: Column) -> list[Record]:
         """The records behind `values`."""
@@ -68,13 +76,22 @@ class Shelf:
 
 @dataclass(frozen=True)
 class Cell:
-    """One arm in one column. `wanted` is false where the preset has no text for it."""
+    """One arm in one column. `wanted` is false where the preset has no text for it.
+
+    `loops` are the mean depths that were realised, by seed, where depth is adaptive.
+    """
 
     arm: Arm
     column: Column
     paper: Value | None
     values: Mapping[int, float]
     wanted: bool
+    loops: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def realised(self) -> float | None:
+        """The realised mean depth, over the seeds there are."""
+        return sum(self.loops.values()) / len(self.loops) if self.loops else None
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -154,6 +171,18 @@ class Evidence:
         return [other for other in self.suite.arms if other.protocol == arm.protocol]
 
 
+def realised_range(cells: Iterable[Cell]) -> tuple[float, float] | None:
+    """The least and the largest realised mean depth, None where no depth is adaptive."""
+    depths = [cell.realised for cell in cells if cell.realised is not None]
+    return (min(depths), max(depths)) if depths else None
+
+
+def at_equal_depth(cells: Iterable[Cell]) -> bool:
+    """Whether adaptive cells were had at about the same compute, so that they can be ranked."""
+    found = realised_range(cells)
+    return found is None or found[1] <= (1 + DEPTH_TOLERANCE) * found[0]
+
+
 def gather(suite: Suite, shelf: Shelf) -> Evidence:
     """The evidence for a suite; arms that are only kept are left out where there is nothing of them."""
     shown = [arm for arm in suite.arms if not arm.kept or any(shelf.values(arm, column) for column in suite.columns)]
@@ -162,8 +191,8 @@ def gather(suite: Suite, shelf: Shelf) -> Evidence:
     for arm in suite.arms:
         for column in suite.columns:
             values = shelf.values(arm, column)
-            paper = _printed(suite, arm, column)
-            cells[arm.name, column.header] = Cell(arm, column, paper, values, shelf.available(arm, column))
+            paper, loops = _printed(suite, arm, column), shelf.realised(arm, column)
+            cells[arm.name, column.header] = Cell(arm, column, paper, values, shelf.available(arm, column), loops)
     return Evidence(suite, shelf, cells)
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 
 from scse.experiments.suite import Arm, Column
 from scse.report.claims import TIMED, Comparison, Judgement
-from scse.report.evidence import MISSING, PARTIAL, Cell, Evidence
+from scse.report.evidence import DEPTH_TOLERANCE, MISSING, PARTIAL, Cell, Evidence, at_equal_depth, realised_range
 from scse.report.wording import (
     ABSENT,
     bootstrap,
     interval,
+    loops,
     measured,
     missing_seeds,
     number,
@@ -88,7 +89,7 @@ def results(evidence: Evidence) -> Table:
         return _share_note(Row(arm.label, tuple(entries), reference=arm.reference), cells)
 
     caption = "Ours: mean ± sample standard deviation (number of seeds). Bold: best of its protocol, references apart."
-    return Table(caption, "Method", _pairs(evidence), _sections(evidence, row))
+    return Table(" ".join([caption, *_unranked(evidence)]), "Method", _pairs(evidence), _sections(evidence, row))
 
 
 def ratios(evidence: Evidence) -> Table:
@@ -132,8 +133,10 @@ class Best:
         return self._leads(cell, means)
 
     def ours(self, cell: Cell) -> bool:
-        means = {other.arm.name: other.ours.mean for other in self._rivals(cell) if other.ours is not None}
-        return self._leads(cell, means)
+        rivals = [other for other in self._rivals(cell) if other.ours is not None]
+        if not at_equal_depth(rivals):
+            return False
+        return self._leads(cell, {other.arm.name: other.ours.mean for other in rivals if other.ours is not None})
 
     def _rivals(self, cell: Cell) -> Iterable[Cell]:
         arms = (arm for arm in self.evidence.peers(cell.arm) if not arm.reference)
@@ -164,7 +167,25 @@ def _paper_entry(cell: Cell, best: Best) -> Entry:
 
 def _our_entry(cell: Cell, best: Best) -> Entry:
     text = measured(cell.ours, cell.column.digits, len(cell.seeds))
+    if cell.realised is not None:
+        text = f"{text}, {loops(cell.realised)}"
     return Entry(text, bold=best.ours(cell), note=missing_seeds(cell.missing), state=_state(cell))
+
+
+def _unranked(evidence: Evidence) -> list[str]:
+    """Which columns have no best, because their numbers were not had at the same compute."""
+    found = []
+    for column in evidence.suite.columns:
+        groups = {arm.protocol: evidence.peers(arm) for arm in evidence.suite.arms}
+        for arms in groups.values():
+            cells = [evidence.cells[arm.name, column.header] for arm in arms if not arm.reference]
+            depths = realised_range(cells)
+            if depths and not at_equal_depth(cells):
+                found.append(f"{column.header} ({number(depths[0], 1)} to {loops(depths[1])})")
+    if not found:
+        return []
+    share = f"{100 * DEPTH_TOLERANCE:.0f} %"
+    return [f"Not ranked, because realised mean depths differ by more than {share}: {', '.join(found)}."]
 
 
 def _state(cell: Cell) -> str:
@@ -190,7 +211,7 @@ def _paper_ratio(cell: Cell, base: Cell) -> str:
 def _our_ratio(cell: Cell, base: Cell) -> str:
     common = [seed for seed in cell.values if seed in base.values]
     below = sum(base.values[seed] for seed in common)
-    if not below:
+    if not below or not at_equal_depth((cell, base)):
         return ABSENT
     return f"{number(sum(cell.values[seed] for seed in common) / below, RATIO_DIGITS)} ({len(common)})"
 

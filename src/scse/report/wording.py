@@ -46,6 +46,11 @@ def measured(summary: Summary | None, digits: int, wanted: int) -> str:
     return f"{number(summary.mean, digits)}{deviation} ({seeds if seeds >= wanted else f'{seeds} of {wanted}'})"
 
 
+def loops(depth: float) -> str:
+    """'8.2 loops': a mean depth that was realised."""
+    return f"{number(depth, 1)} loops"
+
+
 def interval(found: PairedDifference, digits: int) -> str:
     """'−3.9 ± 0.8': a paired difference with its t half-width; an exact one of two models has none."""
     exact = len(found.seeds) == 1 and not found.half_width
