@@ -12,7 +12,7 @@ from scse.demo import DEPTHS, NAMES, anchor_findings, budget_findings, findings
 
 
 def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("scse.experiments.suite.CALIBRATION_WINDOWS", 4)
+    monkeypatch.setattr("scse.suites.suite.CALIBRATION_WINDOWS", 4)
     places = {"out": "demo", "report": "report", "cache-dir": "cache"}
     folders = [part for name, folder in places.items() for part in (f"--{name}", str(tmp_path / folder))]
     arguments = ["demo", "--steps", "2", "--windows", "4", "--quiet", *folders]
@@ -61,7 +61,7 @@ def arguments(tmp_path):
 
 
 def test_a_demo_that_is_stopped_half_way_says_how_to_go_on(arguments, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("scse.experiments.work.train", interrupted)
+    monkeypatch.setattr("scse.suites.member.train", interrupted)
     assert main(arguments) == 0
     assert capsys.readouterr().out == "stopped and saved; the same command continues\n"
     assert main([*arguments, "--json"]) == 0
@@ -70,7 +70,7 @@ def test_a_demo_that_is_stopped_half_way_says_how_to_go_on(arguments, tmp_path, 
 
 
 def test_a_demo_whose_runs_fail_shows_no_page(arguments, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("scse.experiments.work.train", broken)
+    monkeypatch.setattr("scse.suites.member.train", broken)
     assert main(arguments) == 1
     assert capsys.readouterr().err.endswith("failed: ZeroDivisionError: division by zero\n")
     assert not (tmp_path / "report").exists()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from scse.data import DataConfig, open_corpus
 from scse.errors import UserError
-from scse.experiments.presets import find_preset
-from scse.experiments.suites import find_suite
+from scse.suites import SUITES
+from scse.suites.presets import find_preset
 
 SOURCES = sorted((Path(__file__).parent.parent / "src" / "scse").rglob("*.py"))
 # Calls that unpickle, evaluate text, or start a shell.
@@ -67,7 +67,7 @@ NASTY = ["..", "../..", "../../etc", "/", "//", ".", "a/..", "a\\..\\b", "~", "-
 @settings(max_examples=150, derandomize=True, deadline=None)
 def test_a_member_of_a_suite_stays_in_the_folder_of_runs(corpus):
     preset = find_preset("mini", data=corpus)
-    for arm in find_suite("ablations").arms:
+    for arm in SUITES.find("ablations").arms:
         name = preset.folder(arm)
         assert Path(name).name == name
         assert name not in ("", ".", "..")

@@ -15,9 +15,9 @@ from scse import LoopedLM, ModelConfig, Shape, load_model, model_config, save_mo
 from scse.accounting import count_parameters, flop_proxy
 from scse.config import assemble
 from scse.errors import UserError
-from scse.experiments.records import read_records
 from scse.flops import layer_flops
 from scse.nn.attention import rotate
+from scse.records import read_records
 from tinymodels import SHAPES, TINY, some_ids, tiny
 
 RESULTS = Path(__file__).parents[1] / "results"

@@ -8,7 +8,7 @@ from scse.config.model import ModelConfig
 from scse.families import FAMILIES
 from scse.flops import around_flops, body_flops, head_flops
 from scse.model import LoopedLM, trainable_parameters
-from scse.nn.skeleton import without_storage
+from scse.nn.without_storage import without_storage
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from scse.errors import RunFailure
-from scse.experiments.members import Member, members
-from scse.experiments.presets import PRESETS, find_preset
-from scse.experiments.records import Record
-from scse.experiments.runner import in_this_process, run_jobs
-from scse.experiments.suite import Arm, Claim, Column, Preset, Suite, values_of
-from scse.experiments.suites.main_text import FIRST_BIAS, LATE_BIAS, LATE_ENERGY
-from scse.experiments.suites.tables import headers, loops
-from scse.experiments.work import Job, Outcome
 from scse.families import FAMILIES
 from scse.generation import Depth, Generation, continue_text
+from scse.records import Record
 from scse.report.evidence import DEPTH_TOLERANCE
 from scse.report.write import write_report
 from scse.runs import open_run
+from scse.suites.member import Job, Outcome
+from scse.suites.needed import Member, members
+from scse.suites.paper.main_text import FIRST_BIAS, LATE_BIAS, LATE_ENERGY
+from scse.suites.paper.tables import headers, loops
+from scse.suites.presets import PRESETS, find_preset
+from scse.suites.runner import in_this_process, run_jobs
+from scse.suites.suite import Arm, Claim, Column, Preset, Suite, values_of
 
 NAMES = ("looped", "tuned-adapter", "scse")
 DEPTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48)

@@ -14,7 +14,7 @@ from scse.config.model import ModelConfig
 from scse.errors import UserError
 from scse.files import file_hash, read_sealed, replacing, write_sealed
 from scse.model import LoopedLM
-from scse.nn.skeleton import without_storage
+from scse.nn.without_storage import without_storage
 
 FORMAT = 2
 CONFIG_FILE = "config.json"

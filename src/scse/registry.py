@@ -45,10 +45,11 @@ _present: dict[str, Guest] = {}
 
 
 class Registry(Generic[T]):
-    """Things of one kind by name, in order. `kind` is the word for one of them in messages."""
+    """Things of one kind by name, in order. `kind` is the word for one of them; an alias is another name."""
 
-    def __init__(self, kind: str, items: Iterable[T], hint: str = "") -> None:
+    def __init__(self, kind: str, items: Iterable[T], hint: str = "", aliases: Mapping[str, str] | None = None) -> None:
         self.kind, self.hint = kind, hint
+        self.aliases = dict(aliases or {})
         self._items = {item.name: item for item in items}
         self._origins: dict[str, Guest] = {}
 
@@ -63,6 +64,7 @@ class Registry(Generic[T]):
         return item
 
     def find(self, name: str) -> T:
+        name = self.aliases.get(name, name)
         if name not in self._items:
             raise unknown_name(self.kind, name, self._items, self.hint)
         return self._items[name]

@@ -9,7 +9,7 @@ import torch
 
 from runs import run, scse, write_corpus
 from scse.cli import main
-from scse.experiments.records import read_records
+from scse.records import read_records
 
 
 @pytest.fixture(scope="module")

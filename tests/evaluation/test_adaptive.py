@@ -10,9 +10,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from scse.config.adaptive import AdaptiveSettings
 from scse.errors import UserError
 from scse.evaluation.adaptive import offline, online
-from scse.evaluation.budgets import AdaptiveEvaluation, AdaptiveSettings
+from scse.evaluation.budgets import AdaptiveEvaluation
 from scse.evaluation.calibration import (
     Trace,
     UnreachableBudget,
@@ -24,8 +25,8 @@ from scse.evaluation.calibration import (
 from scse.evaluation.perplexity import perplexity_over_depths, spread_windows, windows
 from scse.evaluation.rules import RULES, exit_rule
 from scse.evaluation.tokenwise import calibrate_tokens, freeze_tokens, tokenwise
-from scse.experiments.suite import CALIBRATION_WINDOWS, calibration_windows
 from scse.progress import _Silent
+from scse.tasks.adaptive import CALIBRATION_WINDOWS, calibration_windows
 from tinymodels import TINY, some_ids, tiny
 
 SILENT = _Silent()

@@ -11,11 +11,11 @@ import torch
 from runs import run, write_corpus
 from scse.accounting import flop_proxy
 from scse.cli import main
-from scse.evaluation.budgets import AdaptiveSettings
+from scse.config.adaptive import AdaptiveSettings
 from scse.evaluation.calibration import UnreachableBudget
 from scse.evaluation.pareto import ParetoEvaluation, ParetoPoint, frontier
 from scse.evaluation.perplexity import perplexity_over_depths
-from scse.experiments.records import read_records
+from scse.records import read_records
 from tinymodels import TINY, tiny
 
 TOKENS = np.random.default_rng(0).integers(0, TINY.vocabulary, 200).astype(np.uint16)

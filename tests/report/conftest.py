@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import toys
 
-from scse.experiments.records import Record
-from scse.experiments.suite import Suite
+from scse.records import Record
 from scse.report.write import write_report
+from scse.suites.suite import Suite
 
 NOBODY_RAN = replace(
     toys.ABLATIONS,

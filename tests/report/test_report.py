@@ -14,14 +14,14 @@ import pytest
 import toys
 
 from scse.errors import UserError
-from scse.experiments.presets import find_preset
-from scse.experiments.records import append_records
-from scse.experiments.suites import SUITES
+from scse.records import append_records
 from scse.report.anchor_start import draw_anchor_start
 from scse.report.evidence import Shelf, gather
 from scse.report.figures import Line, draw_depth_response, new_figure
 from scse.report.suite_figures import pictures
 from scse.report.write import write_report
+from scse.suites import SUITES
+from scse.suites.presets import find_preset
 
 SCSE = Path(sys.executable).with_name("scse")
 
@@ -35,7 +35,7 @@ def page(report) -> str:
 def runs(tmp_path_factory) -> Path:
     """A folder of runs as a suite leaves it: every seed of the anchor ablation but one."""
     preset = find_preset("mini", "wikitext-2")
-    suite = SUITES["add-anchor-design"]
+    suite = SUITES.find("add-anchor-design")
     level = {"scse": 200.0, "scse-embedding": 206.0, "scse-initial": 290.0, "scse-random": 205.0}
     folder = tmp_path_factory.mktemp("runs")
     for arm in suite.arms:
@@ -246,7 +246,7 @@ def test_the_command_never_loads_torch(runs, tmp_path):
 
 def test_all_suites_of_the_paper_can_be_reported_on(runs, tmp_path):
     rows = json.loads(scse("report", runs, "--data", "wikitext-2", "--out", tmp_path, "--json").stdout)
-    assert [row["suite"] for row in rows] == list(SUITES)
+    assert [row["suite"] for row in rows] == SUITES.names()
     assert {row["state"] for row in rows} == {"partial", "missing"}
 
 
@@ -261,7 +261,7 @@ def test_records_of_other_runs_are_not_taken_for_the_suites(runs, tmp_path):
 
 def test_runs_of_other_steps_or_windows_are_named_with_the_options_that_show_them(tmp_path):
     other = find_preset("mini", "wikitext-2", limit=8, steps=40)
-    suite, path = SUITES["add-anchor-design"], tmp_path / "records.jsonl"
+    suite, path = SUITES.find("add-anchor-design"), tmp_path / "records.jsonl"
     append_records(path, [toys.record(other, suite.arms[0], column, 0, {"ppl": 9.0}) for column in suite.columns])
     said = mistake(path, "--data", "wikitext-2", "--out", tmp_path / "out")
     assert "(there are: wikitext-2, 40 steps, on 8 windows (3 records)); give --data wikitext-2 --steps 40" in said
@@ -273,8 +273,8 @@ def test_runs_of_other_steps_or_windows_are_named_with_the_options_that_show_the
 
 
 def test_runs_that_no_suite_asks_for_are_sent_to_compare(tmp_path):
-    arm = replace(SUITES["add-anchor-design"].arms[0], settings={"lr": 0.5})
-    column = SUITES["add-anchor-design"].columns[0]
+    arm = replace(SUITES.find("add-anchor-design").arms[0], settings={"lr": 0.5})
+    column = SUITES.find("add-anchor-design").columns[0]
     append_records(tmp_path / "records.jsonl", [toys.record(find_preset("mini"), arm, column, 0, {"ppl": 9.0})])
     assert "; 'scse compare' shows any runs" in mistake(tmp_path, "--out", tmp_path / "out")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from scse.cli import main
-from scse.experiments.records import read_records
+from scse.records import read_records
 
 RESULTS = Path(__file__).parent.parent.parent / "results" / "mini-wikitext-2"
 SUITES = ("ablations", "add-anchor-design", "add-causal-forcing")

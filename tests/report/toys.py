@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from scse.config import TrainConfig, assemble
-from scse.experiments.records import Record, identity, new_record
-from scse.experiments.suite import Arm, Claim, Column, Preset, Suite, Value, evaluation
+from scse.records import Record, identity, new_record
+from scse.suites.suite import Arm, Claim, Column, Preset, Suite, Value, evaluation
 
 PROTOCOL = "wikitext-2"
 MINI = Preset("mini", {PROTOCOL: {"scale": "mini", "steps": 7}}, data="wikitext-2", limit=4, mini=True)

@@ -132,14 +132,6 @@ def serve() -> None:
     """What a command imports is imported here, once."""
     import torch
 
-    import scse.cli.suite
-    import scse.experiments.tasks
-    import scse.experiments.work
-    import scse.hf.export
-    import scse.report.diagrams
-    import scse.report.suite_figures
-    import scse.report.write  # noqa: F401
-
     torch.set_num_threads(1)
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:

@@ -21,8 +21,8 @@ import pytest
 from faulty import LEAKED, Commands
 
 from runs import command, run, write_corpus
-from scse.experiments.records import read_records
 from scse.files import file_hash
+from scse.records import read_records
 
 KILLS = int(os.environ.get("SCSE_KILLS", "3"))
 ALIKE = {"seconds", "tokens_per_second", "matmul_share"}  # what no two runs have in common

@@ -13,7 +13,7 @@ import pytest
 from runs import config_for, options, run, write_corpus
 from scse.data import DataConfig, open_corpus
 from scse.errors import UserError
-from scse.experiments.records import append_records, identity, new_record, read_records
+from scse.records import append_records, identity, new_record, read_records
 from scse.runs import open_run
 from scse.runs.checkpoint import CheckpointStore
 from scse.training.trainer import train

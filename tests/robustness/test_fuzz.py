@@ -21,15 +21,15 @@ from scse import persistence
 from scse.config import ModelConfig, assemble
 from scse.data import DataConfig, load_tokenizer, open_corpus
 from scse.errors import UserError
-from scse.experiments.presets import find_preset
-from scse.experiments.records import append_records, identity, new_record, read_records
-from scse.experiments.suites import find_suite
 from scse.files import content_hash, read_sealed, write_sealed
 from scse.persistence import load_model
+from scse.records import append_records, identity, new_record, read_records
 from scse.report.page import chapters, origin, page
 from scse.runs import open_run
 from scse.runs.checkpoint import CheckpointStore
 from scse.runs.folder import FORMAT, read_run_config
+from scse.suites import SUITES
+from scse.suites.presets import find_preset
 
 RESULTS = Path(__file__).parents[2] / "results" / "mini-wikitext-2" / "records.jsonl"
 
@@ -192,7 +192,7 @@ def test_records_with_other_values(tmp_path_factory, where, value):
         return
     preset = find_preset("mini", data="wikitext-2-v1")
     page([], [], preset, origin(records))
-    chapters([find_suite("add-anchor-design")], preset, records)
+    chapters([SUITES.find("add-anchor-design")], preset, records)
 
 
 SEALED = {"config.json": "run", "model/config.json": "run", "checkpoints/step-6/state.json": "checkpoint"}

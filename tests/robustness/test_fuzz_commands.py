@@ -19,7 +19,7 @@ from scse.cli import COMMANDS, main
 
 LONG = {
     "train": ["scse.training.trainer.train"],
-    "suite": ["scse.experiments.runner.run_jobs"],
+    "suite": ["scse.suites.runner.run_jobs"],
     "demo": ["scse.demo.run_demo"],
     "bench": ["scse.bench.training.StepBench.__init__", "scse.bench.generation.DecodingBench.__init__"],
 }

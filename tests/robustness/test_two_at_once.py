@@ -14,7 +14,7 @@ from faulty import Commands
 
 from runs import SCSE, command, run, write_corpus
 from scse.errors import UserError
-from scse.experiments.records import read_records
+from scse.records import read_records
 from scse.runs import open_run
 
 

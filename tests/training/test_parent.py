@@ -14,7 +14,7 @@ from scse.cli import main
 from scse.config import TrainConfig, assemble, trained_as
 from scse.config.stored import neutral_fields
 from scse.errors import UserError
-from scse.experiments.records import identity, new_record
+from scse.records import identity, new_record
 from scse.runs.folder import read_run_config
 from scse.runs.parent import find_start
 from scse.training import trainer

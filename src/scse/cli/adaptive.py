@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import logging
 
-from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive, text_of
-from scse.experiments.suite import CALIBRATION_WINDOWS
+from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive, selection_of
+from scse.tasks.adaptive import CALIBRATION_WINDOWS
 
 log = logging.getLogger("scse")
 
@@ -36,12 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
+    from scse.config.adaptive import EXAMPLE_MODES, AdaptiveSettings
     from scse.errors import UserError
-    from scse.evaluation.budgets import EXAMPLE_MODES, AdaptiveSettings
-    from scse.experiments.suite import calibration_windows
-    from scse.experiments.tasks import adaptive, keep
     from scse.machine import keep_freed_memory
     from scse.runs import open_run
+    from scse.tasks.adaptive import Adaptive, calibration_windows
 
     require_positive(args, "ceiling", "batch", "limit", "calibrate")
     if args.quality is None and max(args.budgets) > args.ceiling:
@@ -58,7 +57,7 @@ def run(args: Arguments) -> None:
     )
     keep_freed_memory()
     opened = open_run(args.run)
-    found = keep(opened, adaptive(opened, text_of(args), settings))
+    found = Adaptive().at(opened, selection_of(args), settings).keep(opened)
     print_rows(found.rows, args.json, title=found.title)
     for fault in found.faults:
         log.warning("%s", fault)

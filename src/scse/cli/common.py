@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from scse.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
-    from scse.experiments.tasks import Text
+    from scse.tasks import Selection
 
 Arguments = argparse.Namespace
 
@@ -73,13 +73,13 @@ def add_text(parser: argparse.ArgumentParser, data: str | None = None) -> None:
     add_json(parser)
 
 
-def text_of(args: Arguments) -> Text:
+def selection_of(args: Arguments) -> Selection:
     """What the options of `add_evaluation` say; a command without --limit leaves it open."""
-    from scse.experiments.tasks import Text
+    from scse.tasks import Selection
 
     folders = {"data_dir": args.data_dir, "cache_dir": args.cache_dir}
     limit = getattr(args, "limit", None)
-    return Text(args.data, args.split, limit, args.batch, args.tag, show=not args.quiet, **folders)
+    return Selection(args.data, args.split, limit, getattr(args, "batch", 32), args.tag, show=not args.quiet, **folders)
 
 
 def settings(pairs: Sequence[str]) -> dict[str, object]:

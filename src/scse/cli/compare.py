@@ -17,8 +17,8 @@ from scse.cli.common import Arguments, add_json, print_json, print_rows
 from scse.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
-    from scse.experiments.comparison import Comparison, Evaluation, Settings
-    from scse.experiments.records import Record
+    from scse.records import Record
+    from scse.records.comparison import Comparison, Evaluation, Settings
 
 # Settings that are worth saying where all rows share them.
 SAID = ("family", "corpus", "tokenizer", "steps", "lr", "max_loops")
@@ -33,9 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.experiments.comparison import compare
-    from scse.experiments.records import read_records
     from scse.files import expand
+    from scse.records import read_records
+    from scse.records.comparison import compare
     from scse.report.write import record_files
 
     paths = [expand(text) for text in args.runs]
@@ -69,8 +69,8 @@ def refuse_unknown(records: Sequence[Record], metric: str, task: str | None) -> 
 
 def unevaluated(paths: Iterable[Path], files: Iterable[Path]) -> Iterable[tuple[Settings, int]]:
     """Runs in the folders given that have no record file: their settings and seeds."""
-    from scse.experiments.records import FILE
     from scse.files import read_json
+    from scse.records import FILE
 
     recorded = {path.parent.resolve() for path in files}
     for config in sorted({found for path in paths if path.is_dir() for found in path.rglob("config.json")}):
@@ -85,7 +85,7 @@ def unevaluated(paths: Iterable[Path], files: Iterable[Path]) -> Iterable[tuple[
 
 
 def described(folder: Path) -> tuple[Settings, int]:
-    from scse.experiments.comparison import flat
+    from scse.records.comparison import flat
     from scse.runs.folder import read_run_config  # loads torch
 
     config, _ = read_run_config(folder)

@@ -23,7 +23,7 @@ from scse.cli.common import (
     print_rows,
     require_picture,
     require_positive,
-    text_of,
+    selection_of,
 )
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ def run(args: Arguments) -> None:
 
 def show_steps(args: Arguments, opened: Run, gains: list[int]) -> None:
     from scse.errors import RunFailure
-    from scse.experiments.tasks import diagnosis, keep
+    from scse.tasks.anchor import Diagnose
 
-    found = keep(opened, diagnosis(opened, text_of(args), args.steps, args.batches, gains))
+    found = Diagnose().at(opened, selection_of(args), args.steps, args.batches, gains).keep(opened)
     if args.json:
         print_rows(found.rows, as_json=True)
     else:
@@ -77,11 +77,11 @@ def show_steps(args: Arguments, opened: Run, gains: list[int]) -> None:
 def show_steering(args: Arguments, opened: Run) -> None:
     from pathlib import Path
 
-    from scse.experiments.tasks import keep, steering
     from scse.report.anchor_start import draw_anchor_start
     from scse.report.figures import save_figure
+    from scse.tasks.anchor import Steering
 
-    found = keep(opened, steering(opened, text_of(args), args.steps, args.inputs))
+    found = Steering().at(opened, selection_of(args), args.steps, args.inputs).keep(opened)
     (record,) = found.records
     panels = record.facts["panels"]
     save_figure(draw_anchor_start(panels), Path(args.steering))

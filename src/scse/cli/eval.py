@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive, text_of
+from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive, selection_of
 
 DEPTHS = [1, 2, 4, 8, 12, 16, 24, 32, 48]
 
@@ -22,14 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.experiments.tasks import cached, keep, perplexity
     from scse.machine import keep_freed_memory
     from scse.runs import open_run
+    from scse.tasks.perplexity import CachedPerplexity, Perplexity
 
     require_positive(args, "batch", "limit")
     keep_freed_memory()
     opened = open_run(args.run)
-    text = text_of(args)
-    found = cached(opened, text, args.depths, args.cache) if args.cache else perplexity(opened, text, args.depths)
-    keep(opened, found)
+    selection = selection_of(args)
+    if args.cache:
+        found = CachedPerplexity().at(opened, selection, args.depths, args.cache)
+    else:
+        found = Perplexity().at(opened, selection, args.depths)
+    found.keep(opened)
     print_rows(found.rows, args.json, title=found.title)

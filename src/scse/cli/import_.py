@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: Arguments) -> None:
     from scse.interchange.read import import_run
     from scse.model import LoopedLM, trainable_parameters
-    from scse.nn.skeleton import without_storage
+    from scse.nn.without_storage import without_storage
 
     plan = import_run(Path(args.folder), Path(args.out), args.source, args.weights_only)
     with without_storage():

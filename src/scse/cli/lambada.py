@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive, text_of
+from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive, selection_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,12 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.experiments.tasks import completion, keep
     from scse.machine import keep_freed_memory
     from scse.runs import open_run
+    from scse.tasks.completion import Completion
 
     require_positive(args, "batch", "limit")
     keep_freed_memory()
     opened = open_run(args.run)
-    found = keep(opened, completion(opened, text_of(args), args.depths))
+    found = Completion().at(opened, selection_of(args), args.depths).keep(opened)
     print_rows(found.rows, args.json, title=found.title)

@@ -11,18 +11,23 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_picture, require_positive
+from scse.cli.common import (
+    Arguments,
+    add_evaluation,
+    positive_ints,
+    print_rows,
+    require_picture,
+    require_positive,
+    selection_of,
+)
 from scse.errors import UserError
 
 if TYPE_CHECKING:
-    from scse.data import TokenSplit
-    from scse.evaluation.budgets import AdaptiveSettings
     from scse.evaluation.pareto import ParetoPoint
-    from scse.experiments.records import Record
     from scse.runs import Run
 
 log = logging.getLogger("scse")
@@ -46,12 +51,13 @@ def ints_or_none(text: str) -> list[int]:
 
 
 def run(args: Arguments) -> None:
-    from scse.evaluation.budgets import AdaptiveSettings
+    from scse.config.adaptive import AdaptiveSettings
     from scse.evaluation.pareto import frontier
-    from scse.experiments.suite import calibration_windows
     from scse.machine import keep_freed_memory
     from scse.report.figures import pareto_figure
     from scse.runs import open_run
+    from scse.tasks.adaptive import calibration_windows
+    from scse.tasks.costs import Pareto
 
     require_positive(args, "ceiling", "batch", "limit")
     require_picture("--out", args.out)
@@ -67,8 +73,9 @@ def run(args: Arguments) -> None:
     points: list[ParetoPoint] = []
     unreachable: list[tuple[Run, float]] = []
     for opened in runs:
-        found, missed = evaluate(opened, settings, args)
-        points += found
+        found, own, missed = Pareto().at(opened, selection_of(args), args.depths, settings)
+        found.keep(opened)
+        points += own
         unreachable += [(opened, budget) for budget in missed]
         for reason in missed.values():
             log.warning("%s: %s", opened.folder, reason)
@@ -102,24 +109,6 @@ def require_one_text(runs: Sequence[Run], data: str | None) -> None:
             )
 
 
-def evaluate(opened: Run, settings: AdaptiveSettings, args: Arguments) -> tuple[list[ParetoPoint], dict[float, str]]:
-    """The points of one run, which are kept in its records, and the budgets that cannot be reached with the reason."""
-    from scse.evaluation.pareto import ParetoEvaluation
-    from scse.experiments.records import FILE, append_records
-
-    corpus = opened.corpus(args.data, args.data_dir, args.cache_dir, progress=not args.quiet)
-    split = corpus.split(args.split)
-    evaluation = ParetoEvaluation(str(opened.folder), opened.model, args.batch, args.limit, show=not args.quiet)
-    points = evaluation.fixed(split.tokens, args.depths)
-    missed: dict[float, str] = {}
-    if settings.budgets and evaluation.adapts:
-        more, missed = evaluation.adaptive(corpus.split("validation").tokens, split.tokens, settings)
-        points += more
-    records = [record_of(point, opened, corpus.name, split, settings, args) for point in points]
-    append_records(opened.folder / FILE, records)
-    return points, missed
-
-
 def unreachable_row(opened: Run, budget: float) -> dict[str, Any]:
     """A budget that no threshold reaches has its place in the table and no numbers."""
     about = {"run": str(opened.folder), "family": opened.model.config.family, "kind": "adaptive", "budget": budget}
@@ -128,24 +117,3 @@ def unreachable_row(opened: Run, budget: float) -> dict[str, Any]:
 
 def dashed(row: dict[str, Any]) -> dict[str, Any]:
     return {name: ABSENT if value is None else value for name, value in row.items()}
-
-
-def record_of(
-    point: ParetoPoint, opened: Run, corpus: str, split: TokenSplit, settings: AdaptiveSettings, args: Arguments
-) -> Record:
-    from scse.experiments.records import identity, new_record
-
-    fixed = point.budget is None
-    about = identity(
-        opened.config,
-        opened.step,
-        dataset=corpus,
-        split=split.name,
-        limit=args.limit,
-        task="pareto",
-        tag=args.tag,
-        depth=int(point.depth) if fixed else None,
-        adaptive=None if fixed else replace(settings, limit=args.limit).identity(point.budget, "online"),
-    )
-    numbers = {name: value for name, value in asdict(point).items() if name not in ("run", "family", "kind", "budget")}
-    return new_record(about, numbers, split.digest)

@@ -23,13 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.experiments.tasks import keep, profiled
     from scse.machine import keep_freed_memory
     from scse.runs import open_run
+    from scse.tasks.costs import Profile
 
     require_positive(args, "batch", "length", "repeats")
     keep_freed_memory()
     opened = open_run(args.run)
-    found = profiled(opened, args.depths, args.batch, args.length, args.repeats, args.tag, show=not args.quiet)
-    keep(opened, found)
+    found = Profile().at(opened, args.depths, args.batch, args.length, args.repeats, args.tag, show=not args.quiet)
+    found.keep(opened)
     print_rows(found.rows, args.json, title=found.title)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from scse.cli.common import Arguments, add_json, print_rows, require_positive
 
 if TYPE_CHECKING:
-    from scse.experiments.records import Record
-    from scse.experiments.suite import Preset, Suite
+    from scse.records import Record
+    from scse.suites.suite import Preset, Suite
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,16 +32,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: Arguments) -> None:
     from scse.errors import UserError
-    from scse.experiments.records import FILE, read_records
-    from scse.experiments.suites import SUITES, find_suite
     from scse.files import expand
+    from scse.records import FILE, read_records
     from scse.report.elsewhere import listed, unused
     from scse.report.write import record_files, write_report
+    from scse.suites import SUITES
 
     require_positive(args, "limit", "steps")
     preset = chosen_preset(args)
-    names = list(SUITES) if args.suites is None else dict.fromkeys(args.suites.split(","))
-    suites = [find_suite(name) for name in names]
+    names = SUITES.names() if args.suites is None else dict.fromkeys(args.suites.split(","))
+    suites = [SUITES.find(name) for name in names]
     records = read_records(record_files([expand(text) for text in args.records]))
     if not records:
         raise UserError(f"there are no records in {', '.join(args.records)}; evaluate a run first: it writes a {FILE}")
@@ -74,7 +74,7 @@ def refuse_if_nothing_fits(suites: Sequence[Suite], preset: Preset, records: Seq
 
 
 def chosen_preset(args: Arguments) -> Preset:
-    from scse.experiments.presets import find_preset
+    from scse.suites.presets import find_preset
 
     if args.data is None:
         return find_preset(args.preset, None, args.limit, args.steps)

@@ -30,9 +30,9 @@ from scse.cli.common import (
 from scse.errors import UserError, checked_choice
 
 if TYPE_CHECKING:
-    from scse.experiments.members import Member
-    from scse.experiments.runner import Crew
-    from scse.experiments.suite import Preset, Suite
+    from scse.suites.needed import Member
+    from scse.suites.runner import Crew
+    from scse.suites.suite import Preset, Suite
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,17 +69,17 @@ def run(args: Arguments) -> int:
 
 
 def show_list(args: Arguments) -> None:
-    from scse.experiments.suites import SUITES
+    from scse.suites import SUITES
 
     rows = [
         {"suite": s.name, "rows": len(s.asked), "runs": sum(len(arm.seeds) for arm in s.asked), "title": s.title}
-        for s in SUITES.values()
+        for s in SUITES
     ]
     print_rows(rows, args.json)
 
 
 def show_plan(args: Arguments) -> None:
-    from scse.experiments.members import unavailable_columns
+    from scse.suites.needed import unavailable_columns
 
     chosen = chosen_members(args)
     absent = unavailable_columns(chosen_suites(args), chosen_preset(args), args.data_dir)
@@ -88,7 +88,7 @@ def show_plan(args: Arguments) -> None:
 
 def print_plan(args: Arguments, preset: str, chosen: Sequence[Member], runs: Path, absent: Sequence[str]) -> None:
     """What is done and what is left to do, member by member and together."""
-    from scse.experiments.cost import Estimator  # loads torch: mistakes have been told before
+    from scse.suites.cost import Estimator  # loads torch: mistakes have been told before
 
     estimator, rows, costs = Estimator(runs), [], []
     for member in chosen:
@@ -118,8 +118,8 @@ def print_plan(args: Arguments, preset: str, chosen: Sequence[Member], runs: Pat
 
 
 def show_status(args: Arguments) -> None:
-    from scse.experiments.members import members, unavailable_columns
-    from scse.experiments.suite import narrowed
+    from scse.suites.needed import members, unavailable_columns
+    from scse.suites.suite import narrowed
 
     suites, preset, rows = chosen_suites(args), chosen_preset(args), []
     chosen_members(args)  # refuses seeds that no row has
@@ -148,7 +148,7 @@ def totals(runs: Sequence[Member], data_dir: str | None) -> dict[str, Any]:
 
 
 def run_suites(args: Arguments) -> int:
-    from scse.experiments.members import unavailable_columns
+    from scse.suites.needed import unavailable_columns
 
     chosen = chosen_members(args)
     ended = carry_out(args, chosen, Path(args.runs), all_depths=args.depths is None)
@@ -173,8 +173,8 @@ class Ended:
 
 def carry_out(args: Arguments, chosen: Sequence[Member], runs: Path, all_depths: bool) -> Ended:
     """Train and evaluate what is missing, as the options of `add_running` say."""
-    from scse.experiments.runner import run_jobs  # loads torch: mistakes have been told before
-    from scse.experiments.work import Job, Outcome
+    from scse.suites.member import Job, Outcome
+    from scse.suites.runner import run_jobs  # loads torch: mistakes have been told before
 
     crew = chosen_crew(args, runs)
     alone = args.processes == 1 and not args.slurm
@@ -213,25 +213,25 @@ def describe(member: Member, data_dir: str | None) -> dict[str, Any]:
 
 
 def chosen_suites(args: Arguments) -> list[Suite]:
-    from scse.experiments.members import narrow
-    from scse.experiments.suites import SUITES, find_suite
+    from scse.suites import SUITES
+    from scse.suites.needed import narrow
 
     if not args.names:
         raise UserError(f"name a suite: scse suite {args.action} NAME ('scse suite list' shows all)")
-    names = SUITES if args.names == ["all"] else dict.fromkeys(args.names)
-    return narrow([find_suite(name) for name in names], args.only, args.depths)
+    names = SUITES.names() if args.names == ["all"] else dict.fromkeys(args.names)
+    return narrow([SUITES.find(name) for name in names], args.only, args.depths)
 
 
 def chosen_preset(args: Arguments) -> Preset:
     from scse.data import existing_corpus
-    from scse.experiments.presets import find_preset
+    from scse.suites.presets import find_preset
 
     data = None if args.data is None else existing_corpus(args.data)
     return find_preset(args.preset, data, args.limit, args.steps)
 
 
 def chosen_members(args: Arguments) -> list[Member]:
-    from scse.experiments.members import members
+    from scse.suites.needed import members
 
     suites = chosen_suites(args)
     found = members(suites, chosen_preset(args), Path(args.runs), args.seeds)
@@ -242,7 +242,7 @@ def chosen_members(args: Arguments) -> list[Member]:
 
 
 def chosen_crew(args: Arguments, runs: Path) -> Crew:
-    from scse.experiments.runner import in_processes, in_this_process, on_cluster
+    from scse.suites.runner import in_processes, in_this_process, on_cluster
 
     if args.slurm:
         options = {k: int(str(v)) if str(v).isdigit() else v for k, v in settings(args.slurm_set).items()}

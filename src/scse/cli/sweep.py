@@ -32,9 +32,9 @@ from scse.cli.suite import add_running, carry_out, print_plan, say_ended, seed_l
 from scse.errors import UserError
 
 if TYPE_CHECKING:
-    from scse.experiments.suite import Preset
-    from scse.experiments.sweep import Choice, Grid
     from scse.report.evidence import Evidence
+    from scse.suites.suite import Preset
+    from scse.suites.sweep import Choice, Grid
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,10 +64,10 @@ def run(args: Arguments) -> int:
     if not args.out:
         raise UserError("--out is empty; name a folder for the runs")
     vary = varied(args.vary)
-    from scse.experiments.members import members
-    from scse.experiments.sweep import DEPTHS, as_suite, columns
     from scse.files import expand
     from scse.report.evidence import Shelf, gather
+    from scse.suites.needed import members
+    from scse.suites.sweep import DEPTHS, as_suite, columns
 
     depths = args.depths or list(DEPTHS)
     select = args.select or max(depths)
@@ -108,9 +108,9 @@ def varied(pairs: Sequence[str]) -> dict[str, list[str]]:
 
 def chosen_grid(args: Arguments, vary: Mapping[str, Sequence[object]]) -> tuple[Grid, Preset]:
     from scse.data import existing_corpus
-    from scse.experiments.presets import find_preset
-    from scse.experiments.suite import Preset
-    from scse.experiments.sweep import Grid, paper_grid
+    from scse.suites.presets import find_preset
+    from scse.suites.suite import Preset
+    from scse.suites.sweep import Grid, paper_grid
 
     data = None if args.data is None else existing_corpus(args.data)
     if args.paper is None:
@@ -156,14 +156,14 @@ def result(
 
 
 def selected(evidence: Evidence, select_at: int, split: str) -> Choice | None:
-    from scse.experiments.sweep import SELECTING, select
+    from scse.suites.sweep import SELECTING, select
 
     return select(evidence, f"T={select_at}") if split == SELECTING else None
 
 
 def say_choice(evidence: Evidence, select_at: int, split: str, grid: Grid) -> None:
-    from scse.experiments.sweep import SELECTING
     from scse.report.wording import measured, signed
+    from scse.suites.sweep import SELECTING
 
     choice = selected(evidence, select_at, split)
     if split != SELECTING:

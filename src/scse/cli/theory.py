@@ -10,12 +10,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from scse.cli.common import Arguments, add_text, print_json, print_rows, require_picture, require_positive
-
-if TYPE_CHECKING:
-    from scse.diagnostics.theory import InputTheory
+from scse.cli.common import Arguments, add_text, print_json, print_rows, require_picture, require_positive, selection_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,13 +25,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.diagnostics.theory import PASSES, theory
     from scse.errors import UserError
-    from scse.experiments.records import FILE, append_records, identity, new_record
     from scse.machine import keep_freed_memory
-    from scse.progress import progress
     from scse.report.diagnostics import attribution_figure
     from scse.runs import open_run
+    from scse.tasks.anchor import Theory
 
     require_positive(args, "inputs", "order")
     if not 0 <= args.first < args.last:
@@ -44,83 +38,18 @@ def run(args: Arguments) -> None:
     require_picture("--figure", figure)
     keep_freed_memory()
     opened = open_run(args.run)
-    corpus = opened.corpus(args.data, args.data_dir, args.cache_dir, progress=not args.quiet)
-    split = corpus.split(args.split)
-    work = PASSES * (args.last - args.first) * args.inputs
-    with progress("theory", work, "steps", enabled=not args.quiet) as meter:
-        found = theory(opened.model, split.tokens, args.first, args.last, args.inputs, meter, args.order)
-    steps, rows, numbers = per_step(found, args.first), [input_row(n, x) for n, x in enumerate(found)], summary(found)
-    verdict = average_verdict(found)
+    found = Theory().at(opened, selection_of(args), args.first, args.last, args.inputs, args.order).keep(opened)
+    (record,) = found.records
+    steps, verdict = record.facts["steps"], record.facts["verdict"]
     attribution_figure(steps, verdict, Path(figure))
-    about = {"dataset": corpus.name, "split": split.name, "limit": args.inputs, "tag": args.tag}
-    span = {"from": args.first, "order": args.order}
-    who = identity(opened.config, opened.step, depth=args.last, task="theory", settings=span, **about)
-    append_records(Path(args.run) / FILE, [new_record(who, numbers, split.digest, steps=steps, verdict=verdict)])
     used = "raw" if opened.model.recurrence.mask.zeroes_at_anchor else "as used"
     if args.json:
         span = {"from": args.first, "to": args.last, "map": used}
-        print_json({**span, "verdict": verdict, "mean": numbers, "inputs": rows, "steps": steps, "figure": figure})
+        numbers = {"mean": record.metrics, "inputs": found.rows, "steps": steps}
+        print_json({**span, "verdict": verdict, **numbers, "figure": figure})
         return
-    shown = [{name: "none" if value is None else value for name, value in row.items()} for row in rows]
-    print_rows(shown, as_json=False, title=f"{args.run}: forcing of steps {args.first} … {args.last - 1}")
+    shown = [{name: "none" if value is None else value for name, value in row.items()} for row in found.rows]
+    print_rows(shown, as_json=False, title=found.title)
     print(f"map: {used}" + (" (before the mask, which is a jump)" if used == "raw" else " (it has no mask)"))
     print(f"verdict: {verdict}")
     print(f"figure: {figure}")
-
-
-def input_row(number: int, x: InputTheory) -> dict[str, Any]:
-    """One input as numbers; `bound` is None where q ≥ 1 and the contraction corollary says nothing."""
-    gap = x.loss_gap
-    return {
-        "input": number,
-        "response": x.response,
-        "theorem_residual": x.theorem_residual,
-        "lemma_residual": x.lemma_residual,
-        "order": x.order,
-        "vector_residual": x.vector_residual,
-        "q": x.contraction.q,
-        "B": x.contraction.B,
-        "bound": x.contraction.bound,
-        "beta": x.beta,
-        "coherence": x.coherence,
-        "loss": gap.ordinary,
-        "loss_without": gap.subtracted,
-        "gap": gap.gap,
-        "gap_residual": gap.residual,
-        "slope": gap.slope,
-        "verdict": x.verdict,
-    }
-
-
-def per_step(found: list[InputTheory], first: int) -> list[dict[str, float]]:
-    """Means over the inputs for each step whose forcing was taken away."""
-    columns = {
-        name: sum(getattr(x, name) for x in found) / len(found) for name in ("forcing", "arriving", "along", "loss")
-    }
-    return [
-        {"step": first + k, **{name: float(values[k]) for name, values in columns.items()}}
-        for k in range(len(found[0].forcing))
-    ]
-
-
-def summary(found: list[InputTheory]) -> dict[str, float]:
-    """Means over the inputs; residuals and q are the largest."""
-    rows = [input_row(number, x) for number, x in enumerate(found)]
-    worst = ("theorem_residual", "lemma_residual", "vector_residual", "gap_residual", "order", "q", "B")
-    mean = ("response", "beta", "coherence", "loss", "loss_without", "gap", "slope")
-    numbers = {name: float(max(row[name] for row in rows)) for name in worst}
-    numbers |= {name: float(sum(row[name] for row in rows) / len(rows)) for name in mean}
-    return numbers | {
-        kind: float(sum(x.verdict == kind for x in found)) for kind in ("harmful", "neutral", "beneficial")
-    }
-
-
-def average_verdict(found: list[InputTheory]) -> str:
-    """One sentence: the sign of the mean loss gap, and how many inputs agree."""
-    from scse.diagnostics.theory import verdict
-
-    gap = sum(x.loss_gap.gap for x in found) / len(found)
-    counts = ", ".join(
-        f"{sum(x.verdict == kind for x in found)} {kind}" for kind in ("harmful", "neutral", "beneficial")
-    )
-    return f"{verdict(gap)} on average: the forcing changes the loss by {gap:+.4g} nats per token ({counts})"

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scse.evaluation.budgets import AdaptiveEvaluation, AdaptiveSettings
+from scse.config.adaptive import AdaptiveSettings
+from scse.evaluation.budgets import AdaptiveEvaluation
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.flops import token_flops
 from scse.measure import elapsed

@@ -21,8 +21,8 @@ from scse.generation.window import PaddedWindow
 from scse.hf.configuration import ScseConfig
 from scse.model import LoopedLM
 from scse.nn.loss import head_nll
-from scse.nn.skeleton import without_storage
 from scse.nn.storage import align_weights
+from scse.nn.without_storage import without_storage
 from scse.recurrence import Memory
 
 IGNORED_LABEL = -100

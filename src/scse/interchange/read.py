@@ -17,7 +17,7 @@ from scse.errors import UserError, checked_choice
 from scse.files import replacing_folder
 from scse.interchange.maps import Described, Plan, huginn, ouro, parcae
 from scse.model import LoopedLM
-from scse.nn.skeleton import without_storage
+from scse.nn.without_storage import without_storage
 from scse.persistence import save_model
 from scse.runs.folder import settle_config
 

@@ -10,7 +10,7 @@ from scse.catalogue import Family
 from scse.config.model import ModelConfig, Shape
 from scse.errors import UserError
 from scse.families import FAMILIES
-from scse.nn.skeleton import without_storage
+from scse.nn.without_storage import without_storage
 from scse.recurrence.composers import COMPOSERS as PAPERS
 from scse.recurrence.recurrence import Recurrence
 from scse.recurrence.rivals import COMPOSERS as RIVALS

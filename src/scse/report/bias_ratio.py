@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from scse.experiments.statistics import summarise
-from scse.experiments.suite import Arm, Column
+from scse.records.statistics import summarise
 from scse.report.evidence import Evidence
 from scse.report.figures import new_figure, style
 from scse.report.panels import plain, tidy
+from scse.suites.suite import Arm, Column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

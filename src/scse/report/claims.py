@@ -17,11 +17,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from scse.experiments.statements import Place, Printed
-from scse.experiments.statistics import PairedDifference, paired_difference
-from scse.experiments.suite import Claim, Value, seeds_of
+from scse.records.statistics import PairedDifference, paired_difference
 from scse.report.evidence import Cell, Evidence, at_equal_depth
 from scse.report.wording import loops
+from scse.suites.statements import Place, Printed
+from scse.suites.suite import Claim, Value, seeds_of
 
 SUPPORTED, CONTRADICTED, UNDECIDED, PENDING = "supported", "contradicted", "can't tell", "can't tell yet"
 # Two times of one machine that are closer than this, as a share of the larger, are not told apart.

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from scse.experiments.presets import PRESETS, find_preset
-from scse.experiments.records import Record
-from scse.experiments.suite import Preset, Suite
+from scse.records import Record
 from scse.report.evidence import Shelf, gather
+from scse.suites.presets import PRESETS, find_preset
+from scse.suites.suite import Preset, Suite
 
 SHOWN = 4
 

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from scse.experiments.records import Record
-from scse.experiments.statistics import Summary, summarise
-from scse.experiments.suite import Arm, Column, Preset, Suite, Value, fits, seeds_of, trained_as, values_of
+from scse.records import Record
+from scse.records.statistics import Summary, summarise
+from scse.suites.suite import Arm, Column, Preset, Suite, Value, fits, seeds_of, trained_as, values_of
 
 COMPLETE, PARTIAL, MISSING = "complete", "partial", "missing"
 # Adaptive numbers whose realised mean depths differ by more than this share are not held against each other.

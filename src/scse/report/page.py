@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from scse.experiments.records import Record
-from scse.experiments.suite import Preset, Suite
+from scse.records import Record
 from scse.report.claims import CONTRADICTED, PENDING, SUPPORTED, TIMED, UNDECIDED, Comparison, Judgement, judge_all
 from scse.report.evidence import MISSING, Evidence, Shelf, gather
 from scse.report.pictures import Rendered, render
 from scse.report.suite_figures import identifier, pictures
 from scse.report.tables import Table, difference_digits, differences, ratios, results
 from scse.report.wording import bootstrap, interval, number, percent, plural
+from scse.suites.suite import Preset, Suite
 
 VERDICTS = (SUPPORTED, CONTRADICTED, UNDECIDED, PENDING)
 NOT_COMPARABLE = (

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scse.errors import unknown_name
-from scse.experiments.statistics import summarise
-from scse.experiments.suite import Arm, Column
+from scse.records.statistics import summarise
 from scse.report.anchor_start import draw_anchor_start
 from scse.report.bias_ratio import bias_ratio
 from scse.report.costs import exit_depths, pareto
@@ -19,6 +18,7 @@ from scse.report.evidence import Evidence
 from scse.report.figures import Line, draw_depth_response, style
 from scse.report.panels import panelled, plain, shared_legend, tidy
 from scse.report.pictures import Picture
+from scse.suites.suite import Arm, Column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

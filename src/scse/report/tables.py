@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from scse.experiments.suite import Arm, Column
 from scse.report.claims import TIMED, Comparison, Judgement
 from scse.report.evidence import DEPTH_TOLERANCE, MISSING, PARTIAL, Cell, Evidence, at_equal_depth, realised_range
 from scse.report.wording import (
@@ -20,6 +19,7 @@ from scse.report.wording import (
     percent,
     printed,
 )
+from scse.suites.suite import Arm, Column
 
 RATIO_DIGITS = 3
 SIDES = ("paper", "ours")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from scse.experiments.statements import Printed, Value
-from scse.experiments.statistics import PairedDifference, Summary
+from scse.records.statistics import PairedDifference, Summary
+from scse.suites.statements import Printed, Value
 
 ABSENT = "—"
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

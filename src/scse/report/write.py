@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scse.errors import UserError
-from scse.experiments.records import FILE, Record
-from scse.experiments.suite import Preset, Suite
 from scse.files import replacing
+from scse.records import FILE, Record
 from scse.report import latex, markdown
 from scse.report.diagrams import diagrams
 from scse.report.page import Chapter, Finding, chapters, origin, page
 from scse.report.pictures import Rendered, render
+from scse.suites.suite import Preset, Suite
 
 
 def write_report(suites: Sequence[Suite], preset: Preset, records: Sequence[Record], out: Path) -> list[Chapter]:

@@ -17,7 +17,7 @@ from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
 from scse.measure import elapsed
 from scse.model import LoopedLM
-from scse.nn.skeleton import without_storage
+from scse.nn.without_storage import without_storage
 from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, build, save_model, verify_model
 from scse.progress import Meter, progress
 from scse.recurrence import build as build_recurrence

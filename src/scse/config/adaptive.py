@@ -1,0 +1,40 @@
+"""How depth is adapted. No torch here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+EXAMPLE_MODES = ("offline", "online")
+MODES = (*EXAMPLE_MODES, "token")
+
+
+@dataclass(frozen=True)
+class AdaptiveSettings:
+    """How depth is adapted: the rule, the mean budgets asked for (or a quality target in percent), the most loops.
+
+    `limit` counts the windows that are evaluated, from the first on; `calibration` those of validation that thresholds
+    are chosen on, spread over the split. None is all of them.
+    """
+
+    rule: str = "update"
+    budgets: tuple[float, ...] = (8, 16, 24)
+    quality: float | None = None
+    ceiling: int = 48
+    batch: int = 32
+    limit: int | None = None
+    calibration: int | None = None
+    modes: tuple[str, ...] = EXAMPLE_MODES
+
+    def identity(self, budget: float | None, mode: str) -> dict[str, Any]:
+        """What a record states about them.
+
+        Without 'calibration' it is as much of validation as was evaluated, from the first window on: the whole split,
+        or in old records the few windows of their limit.
+        """
+        about: dict[str, Any] = {"rule": self.rule, "ceiling": self.ceiling, "calibrated_on": "validation"}
+        if self.limit is not None or self.calibration is not None:
+            about["calibration"] = self.calibration
+        if self.quality is not None:
+            about["quality"] = self.quality
+        return about | {"budget": budget if self.quality is None else None, "mode": mode}

@@ -1,1 +1,0 @@
-"""Records of evaluations, and what can be said from them over seeds."""

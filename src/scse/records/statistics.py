@@ -1,0 +1,99 @@
+"""Numbers over seeds: means and sample standard deviations, and paired differences with two kinds of interval."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from scse.errors import UserError
+from scse.records import Record
+
+CONFIDENCE = 0.95
+RESAMPLES = 10_000
+# Up to this many pairs every resample is enumerated: 5⁵ = 3,125, 6⁶ = 46,656.
+ENUMERATED_PAIRS = 6
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean and sample standard deviation over `seeds`; 0 for a single value, NaN where a value is not finite."""
+
+    mean: float
+    sd: float
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """Mean of left − right over common seeds, its 95 % t half-width, and a paired-bootstrap percentile interval."""
+
+    mean: float
+    half_width: float
+    interval: tuple[float, float]
+    seeds: tuple[int, ...]
+
+
+def by_seed(records: Iterable[Record], metric: str, seeds: Sequence[int]) -> dict[int, float]:
+    """The metric of one group for exactly the required seeds; a missing or doubled one is an error that names it."""
+    found: dict[int, float] = {}
+    groups = set()
+    for record in records:
+        groups.add(record.group)
+        if record.seed in found:
+            raise UserError(f"seed {record.seed} appears twice for '{metric}'; aggregate one evaluation at a time")
+        if metric not in record.metrics:
+            raise UserError(f"a record lacks the metric '{metric}'; it has {', '.join(record.metrics)}")
+        found[record.seed] = float(record.metrics[metric])
+    if len(groups) > 1:
+        raise UserError(f"{len(groups)} different evaluations cannot be summarised together; filter them first")
+    missing = [seed for seed in seeds if seed not in found]
+    if missing:
+        raise UserError(f"seed {missing[0]} is missing for '{metric}'; run it before summarising")
+    return {seed: found[seed] for seed in seeds}
+
+
+def summarise(values: dict[int, float]) -> Summary:
+    numbers = list(values.values())
+    if not numbers:
+        raise UserError("there is nothing to summarise")
+    if not all(map(math.isfinite, numbers)):
+        return Summary(sum(numbers) / len(numbers), math.nan, tuple(values))
+    sd = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
+    return Summary(statistics.fmean(numbers), sd, tuple(values))
+
+
+def paired_difference(left: dict[int, float], right: dict[int, float]) -> PairedDifference:
+    """left − right, matched by seed; both sides must have the same seeds, and at least two."""
+    odd = set(left) ^ set(right)
+    if odd:
+        raise UserError(f"seed {min(odd)} has no partner on the other side of the comparison")
+    if len(left) < 2:
+        raise UserError("a paired interval needs at least two seeds")
+    deltas = np.array([left[seed] - right[seed] for seed in left])
+    return PairedDifference(float(deltas.mean()), t_half_width(deltas), bootstrap_interval(deltas), tuple(left))
+
+
+def t_half_width(deltas: np.ndarray) -> float:
+    """t_{0.975, n−1} · s / √n"""
+    from scipy import stats
+
+    n = len(deltas)
+    quantile = stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)
+    return float(quantile * deltas.std(ddof=1) / np.sqrt(n))
+
+
+def bootstrap_interval(deltas: np.ndarray) -> tuple[float, float]:
+    """Percentiles of the mean over resampled pairs: all resamples for few pairs, a fixed random set for many."""
+    n = len(deltas)
+    if n <= ENUMERATED_PAIRS:
+        picks = np.array(list(itertools.product(range(n), repeat=n)))
+    else:
+        picks = np.random.default_rng(0).integers(0, n, (RESAMPLES, n))
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(deltas[picks].mean(axis=1), [tail, 100 - tail])
+    return float(low), float(high)

@@ -1,0 +1,112 @@
+"""What a suite still costs: matrix products, and the time they take on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from scse.accounting import skeleton
+from scse.config import Shape, TrainConfig, assemble
+from scse.errors import UserError
+from scse.flops import token_flops
+from scse.recurrence import Recurrence
+from scse.runs.folder import read_run_config
+from scse.suites.needed import Member
+from scse.tasks import TASKS, Column
+from scse.tasks.adaptive import CEILING
+from scse.training.optimiser import resolve_precision
+from scse.training.speed import matmul_rate, training_flops
+
+# The share of the machine's matrix-product rate that training is taken to reach where no run has shown its own.
+EFFICIENCY = 0.5
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one member still needs."""
+
+    training: float
+    evaluation: float
+    seconds: float
+    measured: bool
+
+    @property
+    def flops(self) -> float:
+        return self.training + self.evaluation
+
+
+class Estimator:
+    """Costs on this machine; speeds come from the runs under `runs` where one has the same shape."""
+
+    def __init__(self, runs: Path) -> None:
+        self.speeds = dict(measured_speeds(runs.glob("*/seed*")))
+        self._guess: float | None = None
+
+    def cost(self, member: Member, missing: Sequence[Column]) -> Cost:
+        config = assemble(member.arm.family, member.settings)
+        recurrence = skeleton(config.model).recurrence
+        steps = config.steps - member.step()
+        training = steps * mean_step_flops(config, recurrence)
+        evaluation = evaluation_flops(member, missing, config, recurrence)
+        speed = self.speeds.get(config.model.shape)
+        seconds = (training + evaluation) / (speed or self.guess)
+        return Cost(training, evaluation, seconds, speed is not None)
+
+    @property
+    def guess(self) -> float:
+        if self._guess is None:
+            cpu = torch.device("cpu")
+            precision = resolve_precision("auto", cpu)
+            self._guess = EFFICIENCY * matmul_rate(getattr(torch, precision), cpu)
+        return self._guess
+
+
+def mean_step_flops(config: TrainConfig, recurrence: Recurrence) -> float:
+    """An optimiser step, averaged over the loop depths that training samples."""
+    fixed = recurrence.core.trained_depth
+    depths = [fixed] if fixed else range(1, config.max_loops + 1)
+    costs = [training_flops(config, recurrence.body_applications(depth)) for depth in depths]
+    return sum(costs) / len(costs)
+
+
+def evaluation_flops(member: Member, missing: Sequence[Column], config: TrainConfig, recurrence: Recurrence) -> float:
+    """Forward passes of the evaluations that are missing, one per task and text."""
+    shape, limit = config.model.shape, member.preset.limit
+    deepest: dict[tuple[str, str | None], int] = {}
+    for column in missing:
+        text = column.task, column.data
+        depth = CEILING if column.depth is None else column.depth
+        deepest[text] = max(deepest.get(text, 1), depth)
+    return sum(
+        TASKS.find(task).tokens(limit, shape, member.arm.sequences)
+        * token_flops(shape, recurrence.body_applications(depth))
+        for (task, _), depth in deepest.items()
+    )
+
+
+def measured_speeds(runs: Iterable[Path]) -> Iterable[tuple[Shape, float]]:
+    """The rate in FLOP/s at which each shape has been trained here, from the metrics of its runs."""
+    totals: dict[Shape, tuple[float, float]] = {}
+    for folder in runs:
+        if not all((folder / name).is_file() for name in ("config.json", "metrics.jsonl")):
+            continue
+        try:
+            config, _ = read_run_config(folder)
+        except UserError:
+            continue  # whoever runs that run will be told
+        recurrence = skeleton(config.model).recurrence
+        flops, seconds = totals.get(config.model.shape, (0.0, 0.0))
+        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue  # a torn last line
+            if "seconds" in row:
+                flops += training_flops(config, recurrence.body_applications(row["loops"]))
+                seconds += row["seconds"]
+        totals[config.model.shape] = flops, seconds
+    return [(shape, flops / seconds) for shape, (flops, seconds) in totals.items() if seconds > 0]

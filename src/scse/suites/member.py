@@ -1,0 +1,122 @@
+"""What is done with one member of a suite: train it, if need be, and evaluate what has no record yet."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from scse.config import RunOptions, assemble
+from scse.errors import RunFailure, UserError
+from scse.machine import keep_freed_memory
+from scse.runs import open_run
+from scse.runs.folder import RunInUse, locked, read_run_config, refuse_changes
+from scse.signals import STOPS, stops_raise
+from scse.suites.needed import STANDARD_DEPTHS, Member
+from scse.tasks import TASKS, Column, Selection
+from scse.training.trainer import train
+
+log = logging.getLogger("scse")
+
+
+class Outcome(StrEnum):
+    DONE = "done"
+    BUSY = "in use by another process"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Result:
+    outcome: Outcome
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A member and where its text is. `all_depths` reads every standard depth on the way to the deepest asked for."""
+
+    member: Member
+    data_dir: str | None = None
+    cache_dir: str | None = None
+    quiet: bool = False
+    all_depths: bool = True
+
+
+def work(job: Job) -> Result:
+    """Do what is missing. Whatever goes wrong with one member is its own affair: it is told, not raised."""
+    keep_freed_memory()
+    try:
+        with stops_raise(over_others=True):
+            if job.member.trained():
+                check_settings(job.member)
+            elif not train_member(job):
+                return Result(Outcome.STOPPED)
+            evaluate_member(job)
+    except STOPS:
+        return Result(Outcome.STOPPED)
+    except RunInUse:
+        return Result(Outcome.BUSY)
+    except (UserError, RunFailure, OSError) as error:
+        return Result(Outcome.FAILED, str(error))
+    except Exception as error:
+        log.exception("%s failed unexpectedly", job.member.name)
+        return Result(Outcome.FAILED, f"{type(error).__name__}: {error}")
+    return Result(Outcome.DONE)
+
+
+def train_member(job: Job) -> bool:
+    """Train to the end from wherever the run is; False when a stop was asked for."""
+    options = RunOptions(data_dir=job.data_dir, cache_dir=job.cache_dir, quiet=job.quiet)
+    ended = train(assemble(job.member.arm.family, job.member.settings), job.member.folder, options)
+    return ended.finished and not ended.stop_requested
+
+
+def check_settings(member: Member) -> None:
+    """A finished run in a member's folder must be that member."""
+    begun, _ = read_run_config(member.folder)
+    wanted = replace(assemble(member.arm.family, member.settings), precision=begun.precision)
+    refuse_changes(member.folder, begun.to_dict(), wanted.to_dict())
+
+
+def evaluate_member(job: Job) -> None:
+    """Everything that is missing, one evaluation for all columns of one task on one text.
+
+    An evaluation that fails does not keep the others from being made; what went wrong is raised after them.
+    """
+    member = job.member
+    if not member.missing(job.data_dir):
+        return
+    wrong = []
+    with locked(member.folder):
+        run = open_run(member.folder)
+        for (task, corpus, split), columns in _by_evaluation(member, member.missing(job.data_dir)).items():
+            selection = Selection(corpus, split, member.preset.limit, show=not job.quiet)
+            selection = replace(
+                selection, data_dir=job.data_dir, cache_dir=job.cache_dir, sequences=member.arm.sequences
+            )
+            try:
+                wanted = [*columns, *(_on_the_way(columns) if job.all_depths else ())]
+                wrong += TASKS.find(task).evaluate(run, selection, wanted).keep(run).faults
+            except (UserError, RunFailure) as error:
+                wrong.append(f"{task} on {corpus}: {error}")
+    if wrong:
+        raise RunFailure("; ".join(wrong))
+
+
+def _by_evaluation(member: Member, columns: Sequence[Column]) -> dict[tuple[str, str, str], list[Column]]:
+    groups: dict[tuple[str, str, str], list[Column]] = {}
+    for column in columns:
+        corpus = member.preset.corpus(member.arm, column)
+        assert corpus is not None, "a column without text is never missing"
+        groups.setdefault((column.task, corpus, member.preset.split(column)), []).append(column)
+    return groups
+
+
+def _on_the_way(columns: Sequence[Column]) -> list[Column]:
+    """The standard depths that an unroll for these columns passes: other suites want them of the same run."""
+    if columns[0].task != "perplexity":
+        return []
+    deepest = max(column.depth or 0 for column in columns)
+    return [Column(f"T={depth}", depth=depth) for depth in STANDARD_DEPTHS if depth < deepest]

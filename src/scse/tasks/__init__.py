@@ -1,0 +1,32 @@
+"""Every way to evaluate a run, one object each: how it runs, what identifies its records, what it costs.
+
+Adding one is a module with a `Task` and a line below; a guest registers its own. No torch here until a task runs.
+"""
+
+from __future__ import annotations
+
+from scse.registry import Registry
+from scse.tasks.adaptive import Adaptive
+from scse.tasks.anchor import Diagnose, Steering, Theory
+from scse.tasks.base import Column, Evaluated, Selection, Task, Where
+from scse.tasks.completion import Completion
+from scse.tasks.costs import Pareto, Profile, Size
+from scse.tasks.perplexity import CachedPerplexity, Perplexity
+
+__all__ = ["TASKS", "Column", "Evaluated", "Selection", "Task", "Where"]
+
+TASKS: Registry[Task] = Registry(
+    "task",
+    (
+        Perplexity(),
+        CachedPerplexity(),
+        Adaptive(),
+        Completion(),
+        Diagnose(),
+        Steering(),
+        Theory(),
+        Profile(),
+        Size(),
+        Pareto(),
+    ),
+)

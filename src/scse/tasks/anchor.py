@@ -1,0 +1,126 @@
+"""What the recurrence does at its anchor: step by step, started from it, and what its forcing did to the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from scse.tasks.base import Column, Evaluated, Selection, Task, Where, depths_of, record_of, title_of
+
+if TYPE_CHECKING:
+    from scse.config.model import Shape
+    from scse.runs import Run
+
+BATCHES, BATCH = 2, 32
+STEERED_INPUTS = 6
+# A step of the diagnosis evaluates the map three times, twice of it the anchor.
+MAPS = 3
+
+
+def diagnosed_batches(limit: int | None) -> tuple[int, int]:
+    """(windows of a batch, batches) of a diagnosis: two batches of 32, or what a smaller limit leaves of them."""
+    if limit is None or limit >= BATCHES * BATCH:
+        return BATCH, BATCHES
+    return min(limit, BATCH), 1
+
+
+class Diagnose(Task):
+    """Forcing bias, energies, gain and expansion of each step; the depth of its columns is the step t, from 0."""
+
+    name = "diagnose"
+
+    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+        batch, batches = diagnosed_batches(where.limit)
+        return replace(where, limit=batch * batches).asks(self.name, column.depth)
+
+    def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
+        batch, batches = diagnosed_batches(selection.limit)
+        steps = sorted(depths_of(columns))
+        return self.at(run, replace(selection, batch=batch), steps[-1] + 1, batches, [0, *steps])
+
+    def at(self, run: Run, selection: Selection, steps: int, batches: int, gains: Sequence[int]) -> Evaluated:
+        """`steps` steps on `batches` batches; the gain only at the steps named."""
+        from scse.diagnostics import diagnose
+        from scse.diagnostics.stability import broken_claims, judge, with_verdicts
+        from scse.progress import progress
+
+        corpus, split = selection.open(run)
+        with progress("diagnosing", steps * batches, "steps", enabled=selection.show) as meter:
+            found = diagnose(run.model, split.tokens, steps, selection.batch, batches, gains, meter)
+        where = Where.of(corpus, split, replace(selection, limit=selection.batch * batches))
+        trained = run.config.max_loops
+        rows = with_verdicts(found, trained)
+        records = []
+        for row in rows:
+            numbers = {name: value for name, value in row.items() if isinstance(value, float)}
+            records.append(record_of(run, where.asks(self.name, row["step"]), numbers, split.digest))
+        faults = broken_claims(run.model.recurrence, found)
+        return Evaluated(rows, records, title_of(run, where), [str(judge(found, trained))], faults)
+
+    def tokens(self, limit: int | None, shape: Shape, sequences: int) -> float:
+        batch, batches = diagnosed_batches(limit)
+        return batch * batches * shape.context * MAPS
+
+
+class Steering(Task):
+    """Rollouts started at the anchor, and what turning the injection gain does to them."""
+
+    name = "steering"
+
+    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+        return replace(where, limit=STEERED_INPUTS).asks(self.name, column.depth)
+
+    def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
+        return self.at(run, selection, max(depths_of(columns)), STEERED_INPUTS)
+
+    def at(self, run: Run, selection: Selection, steps: int, inputs: int) -> Evaluated:
+        from scse.diagnostics.steering import GAINS, panels, per_input, sentence, steer, summary
+        from scse.progress import progress
+
+        corpus, split = selection.open(run)
+        with progress("steering", len(GAINS) * (steps + 1), "steps", enabled=selection.show) as meter:
+            found = steer(run.model, split.tokens, inputs, steps, run.config.max_loops, meter)
+        where = Where.of(corpus, split, replace(selection, limit=inputs))
+        record = record_of(run, where.asks(self.name, steps), summary(found), split.digest, panels=panels(found))
+        notes = [sentence(found)]
+        if not found.has_source:
+            notes.append("no source channel: the input is not injected into the loop, so there is no gain to turn")
+        return Evaluated(per_input(found), [record], f"{run.folder} from its anchor, T = {steps}", notes)
+
+
+class Theory(Task):
+    """What the forcing of steps `first` … `last` − 1 did to the state and the loss, by the counterfactual theory."""
+
+    name = "theory"
+    first, order, inputs = 8, 8, 2
+
+    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+        return self._asks(where, column.depth, self.first, self.order, self.inputs)
+
+    def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
+        return self.at(run, selection, self.first, max(depths_of(columns)), self.inputs, self.order)
+
+    def at(self, run: Run, selection: Selection, first: int, last: int, inputs: int, order: int) -> Evaluated:
+        from scse.diagnostics.theory import PASSES, theory
+        from scse.diagnostics.theory_summary import average_verdict, input_row, per_step, summary
+        from scse.progress import progress
+
+        corpus, split = selection.open(run)
+        with progress("theory", PASSES * (last - first) * inputs, "steps", enabled=selection.show) as meter:
+            found = theory(run.model, split.tokens, first, last, inputs, meter, order)
+        where = Where.of(corpus, split, selection)
+        steps, verdict = per_step(found, first), average_verdict(found)
+        asked = self._asks(where, last, first, order, inputs)
+        record = record_of(run, asked, summary(found), split.digest, steps=steps, verdict=verdict)
+        rows = [input_row(number, x) for number, x in enumerate(found)]
+        return Evaluated(
+            rows, [record], f"{run.folder}: forcing of steps {first} … {last - 1}", [f"verdict: {verdict}"]
+        )
+
+    def _asks(self, where: Where, last: int | None, first: int, order: int, inputs: int) -> dict[str, Any]:
+        span = {"from": first, "order": order}
+        return replace(where, limit=inputs).asks(self.name, last, settings=span)
+
+    def tokens(self, limit: int | None, shape: Shape, sequences: int) -> float:
+        return self.inputs * shape.context

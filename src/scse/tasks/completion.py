@@ -1,0 +1,51 @@
+"""Last-word completion: LAMBADA, or passages of one's own."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from scse.tasks.base import Column, Evaluated, Selection, Task, Where, depths_of, distinct, record_of, title_of, without
+
+if TYPE_CHECKING:
+    from scse.config.model import Shape
+    from scse.runs import Run
+
+CORPUS = "lambada"
+PASSAGES, PASSAGE = 5_153, 84  # of LAMBADA's test set, and the tokens of one
+
+
+class Completion(Task):
+    """Perplexity and accuracy of the last word of each passage after T loops; a limit counts passages."""
+
+    name = "completion"
+    counts_loops = True
+
+    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+        return where.asks(self.name, column.depth)
+
+    def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
+        return self.at(run, selection, depths_of(columns))
+
+    def at(self, run: Run, selection: Selection, depths: Sequence[int]) -> Evaluated:
+        from scse.data import DataConfig, corpus_documents
+        from scse.evaluation.completion import complete, last_word_completions
+        from scse.progress import progress
+
+        data = selection.data or CORPUS
+        config = DataConfig(data, data_dir=selection.data_dir, cache_dir=selection.cache_dir)
+        passages = list(islice(corpus_documents(config, selection.split), selection.limit))
+        examples = list(last_word_completions(passages, run.tokenizer))
+        with progress("completing", len(examples), "passages", enabled=selection.show) as meter:
+            results = complete(run.model, examples, distinct(depths), selection.batch, meter)
+        digest = hashlib.sha256("\n".join(passages).encode()).hexdigest()
+        where = Where(data, selection.split, selection.limit, selection.tag)
+        rows = [asdict(result) for result in results]
+        records = [record_of(run, where.asks(self.name, row["depth"]), without(row, "depth"), digest) for row in rows]
+        return Evaluated(rows, records, title_of(run, where))
+
+    def tokens(self, limit: int | None, shape: Shape, sequences: int) -> float:
+        return min(limit or PASSAGES, PASSAGES) * PASSAGE

@@ -1,0 +1,72 @@
+"""Perplexity at fixed depths, all from one unroll; or through a cache, as generation sees the text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from scse.tasks.base import Column, Evaluated, Selection, Task, Where, depths_of, distinct, record_of, title_of, without
+
+if TYPE_CHECKING:
+    from scse.config.model import Shape
+    from scse.runs import Run
+
+
+class Perplexity(Task):
+    """exp of the mean negative log-likelihood per token after T loops."""
+
+    name = "perplexity"
+    counts_loops = True
+
+    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+        return where.asks(self.name, column.depth)
+
+    def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
+        return self.at(run, selection, depths_of(columns))
+
+    def at(self, run: Run, selection: Selection, depths: Sequence[int]) -> Evaluated:
+        from scse.evaluation import perplexity_over_depths
+
+        corpus, split = selection.open(run)
+        results = perplexity_over_depths(
+            run.model, split.tokens, distinct(depths), selection.batch, selection.limit, show=selection.show
+        )
+        where = Where.of(corpus, split, selection)
+        rows = [asdict(result) for result in results]
+        records = [
+            record_of(run, where.asks(self.name, row["depth"]), without(row, "depth"), split.digest) for row in rows
+        ]
+        return Evaluated(rows, records, title_of(run, where))
+
+
+class CachedPerplexity(Task):
+    """The same token by token through a cache: 'exact' changes nothing, 'shared' and 'last-N' approximate."""
+
+    name = "cached"
+    counts_loops = True
+
+    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+        return where.asks(self.name, column.depth, settings={"cache": "exact"})
+
+    def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
+        return self.at(run, selection, depths_of(columns), "exact")
+
+    def at(self, run: Run, selection: Selection, depths: Sequence[int], cache: str) -> Evaluated:
+        from scse.generation.quality import cached_perplexity
+        from scse.progress import progress
+
+        corpus, split = selection.open(run)
+        depths = distinct(depths)
+        windows = -(-(len(split.tokens) - 1) // run.config.model.shape.context)
+        work = len(depths) * min(windows, selection.limit or windows)
+        with progress("through the cache", work, "windows", selection.show) as meter:
+            results = [
+                cached_perplexity(run.model, split.tokens, depth, cache, selection.batch, selection.limit, meter)
+                for depth in depths
+            ]
+        where = Where.of(corpus, split, selection)
+        rows = [asdict(result) for result in results]
+        asked = [where.asks(self.name, row["depth"], settings={"cache": cache}) for row in rows]
+        records = [record_of(run, a, without(r, "depth"), split.digest) for a, r in zip(asked, rows, strict=True)]
+        return Evaluated(rows, records, f"{title_of(run, where)}, cache '{cache}'")

@@ -1,0 +1,224 @@
+"""What the suite command prints, and how clusters and threads are served, in this process."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from toysuites import SUITE, line
+
+from runs import run, write_corpus
+from scse.cli import main
+from scse.cli.suite import duration
+from scse.runs import open_run
+from scse.suites import SUITES, member, runner
+from scse.suites.member import Outcome, Result
+from scse.suites.runner import Resumable, run_jobs
+from scse.suites.suite import Column
+from scse.tasks import TASKS, Selection
+
+
+@pytest.fixture
+def known_speed(monkeypatch):
+    """A machine that multiplies at 2 TFLOP/s, of which training is taken to reach half."""
+    monkeypatch.setattr("scse.suites.cost.matmul_rate", lambda *_: 2e12)
+
+
+def table(printed: str) -> list[list[str]]:
+    """The cells of a printed table, the head first."""
+    lines = [line.replace("┃", "│") for line in printed.splitlines()]
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
+
+
+def in_process(place: Path, action: str, *names: str, **options: object) -> int:
+    return main(line(place, action, *names, **options)[1:-1])
+
+
+def test_the_list_names_every_suite_with_its_size(capsys):
+    assert main(["suite", "list"]) == 0
+    head, *rows = table(capsys.readouterr().out)
+    assert head == ["suite", "rows", "runs", "title"]
+    assert [row[0] for row in rows] == SUITES.names()
+    assert [SUITE, "4", "14"] in [row[:3] for row in rows]
+
+
+def test_the_plan_and_the_status_are_tables_for_people(place, known_speed, capsys, monkeypatch):
+    monkeypatch.delenv("SCSE_DATA", raising=False)
+    chosen = {"only": "scse-22m", "seeds": "0,1", "runs": "unplanned", "steps": 4000}
+    assert in_process(place, "plan", "heldout_transfer", **chosen) == 0
+    printed = capsys.readouterr().out
+    head, first, second = table(printed)
+    assert head == ["run", "row", "step", "steps", "evaluated", "evaluations", "flops", "seconds", "speed"]
+    assert [first[i] for i in (1, 2, 3, 4, 5, 8)] == ["scse-22m", "0", "4,000", "0", "2", "estimated"]
+    assert (first[0][-5:], second[0][-5:]) == ("seed0", "seed1")
+    assert first[6].endswith("e+13")
+    assert float(first[7].removesuffix(" s")) == pytest.approx(float(first[6]) / 1e12, abs=1)
+    assert "2 runs, 0 of them trained; " in printed
+    absent = "not available at this size, or not at hand: heldout_transfer: C4 T=8, heldout_transfer: C4 T=48\n"
+    assert printed.endswith(absent)
+
+    assert in_process(place, "status", "heldout_transfer", **chosen) == 0
+    printed = capsys.readouterr().out
+    assert table(printed) == [
+        ["suite", "row", "seeds", "trained", "evaluated", "state"],
+        ["heldout_transfer", "scse-22m", "0,1", "0 of 2", "0 of 4", "missing"],
+    ]
+    assert printed.endswith(absent)
+
+
+def test_the_status_leaves_out_rows_without_the_seeds_asked_for(place, capsys):
+    rows = {"only": "looped-50m,scse-50m", "seeds": "4", "runs": "unplanned"}
+    assert in_process(place, "status", "stepcond_wt103", **rows) == 0
+    assert [row[1] for row in table(capsys.readouterr().out)[1:]] == ["scse-50m"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(40, "40 s"), (119, "119 s"), (120, "2 min"), (7_199, "120 min"), (12_600, "3.5 h"), (172_800, "2.0 d")],
+)
+def test_durations_are_in_the_unit_that_people_use(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_plan_follows_the_speed_of_whole_runs_and_passes_over_the_rest(tmp_path, known_speed, capsys):
+    runs = tmp_path / "runs"
+    arguments = ["suite", "plan", SUITE, "--runs", str(runs), "--only", "scse", "--seeds", "0", "--json"]
+
+    def planned() -> tuple[str, int]:
+        assert main(arguments) == 0
+        (row,) = json.loads(capsys.readouterr().out)["members"]
+        return row["speed"], row["seconds"]
+
+    for name, content in {"empty": None, "damaged": "{"}.items():
+        (runs / name / "seed0").mkdir(parents=True)
+        if content is not None:
+            (runs / name / "seed0" / "config.json").write_text(content)
+            (runs / name / "seed0" / "metrics.jsonl").write_text("")
+    estimated = planned()
+    assert estimated[0] == "estimated"
+
+    corpus = write_corpus(tmp_path / "corpus", words=4000)
+    mini = {"width": 128, "heads": 4, "ff_width": 512, "context": 128, "tokenizer": "bpe-4096", "batch": 1, "steps": 1}
+    run(corpus, runs / "whole" / "seed0", **mini)
+    measured = planned()
+    assert measured[0] == "measured"
+    with (runs / "whole" / "seed0" / "metrics.jsonl").open("a") as metrics:
+        metrics.write('{"step": 2, "seco')
+    assert planned() == measured
+
+
+def broken(*_):
+    raise ZeroDivisionError("division by zero")
+
+
+def test_a_fault_of_the_program_fails_the_members_and_is_told(place, monkeypatch, capsys, caplog):
+    monkeypatch.setattr(member, "train", broken)
+    assert in_process(place, "run", runs="faulty") == 1
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "0 of 2 runs are trained and evaluated"
+    assert [text.split(": ", 2)[2] for text in printed[1:]] == ["ZeroDivisionError: division by zero"] * 2
+    assert "failed unexpectedly" in caplog.text
+    assert "in broken" in caplog.text, "with the place of the fault"
+
+
+def test_a_suite_can_be_run_from_a_thread(place, monkeypatch, capsys):
+    """Signals are the main thread's affair; the work is the same without them."""
+    codes = []
+    arguments = {"runs": "threaded", "only": "scse", "depths": "8"}
+    thread = threading.Thread(target=lambda: codes.append(in_process(place, "run", **arguments)))
+    thread.start()
+    thread.join()
+    assert codes == [0]
+    assert "1 of 1 runs are trained and evaluated" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def tiny_run(tmp_path_factory):
+    """A trained run, and a passage of LAMBADA beside it."""
+    folder = tmp_path_factory.mktemp("tiny")
+    run(write_corpus(folder / "corpus"), folder / "run", steps=1)
+    (folder / "data" / "lambada").mkdir(parents=True)
+    (folder / "data" / "lambada" / "test.jsonl").write_text('{"text": "the state moves from its anchor"}\n')
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("task", "depths"),
+    [("completion", [4, 2]), ("steering", [5]), ("profile", [1, 2]), ("size", [None])],
+    ids=lambda value: str(value),
+)
+def test_a_suite_gets_its_columns_from_one_evaluation(tiny_run, task, depths):
+    columns = [Column(f"{task} {depth}", task, depth=depth) for depth in depths]
+    selection = Selection(limit=1, data_dir=str(tiny_run / "data"), cache_dir=str(tiny_run / "cache"), show=False)
+    found = TASKS.find(task).evaluate(open_run(tiny_run / "run"), selection, columns)
+    assert [(record.identity["task"], record.depth) for record in found.records] == [(task, depth) for depth in depths]
+
+
+def test_a_cluster_without_submitit_is_one_line(place, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    assert main([*line(place, "run", runs="unsent")[1:], "--slurm"]) == 2
+    assert capsys.readouterr().err == "scse: submitit is not installed; run: pip install 'scse[cluster]'\n"
+
+
+@pytest.mark.parametrize("option", ["cluster=nowhere", "partition_of_no_such_name=1"])
+def test_options_that_submitit_refuses_are_one_line(place, option, capsys):
+    pytest.importorskip("submitit")
+    settings = ["--slurm", "--slurm-set", "cluster=local", "--slurm-set", option]
+    assert main([*line(place, "run", runs="unsent")[1:], *settings]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("scse: submitit refuses: ")
+    assert said.count("\n") == 1
+
+
+class Sent:
+    """A job on a cluster, as submitit hands it back."""
+
+    def __init__(self, end: Result | Exception | None) -> None:
+        self.end, self.cancelled = end, False
+
+    def done(self) -> bool:
+        return self.end is not None
+
+    def exception(self) -> Exception | None:
+        return self.end if isinstance(self.end, Exception) else None
+
+    def result(self) -> Result:
+        assert isinstance(self.end, Result)
+        return self.end
+
+    def cancel(self, check: bool) -> None:
+        self.cancelled = True
+
+
+def test_a_cluster_job_that_fails_is_told_and_the_rest_is_cancelled_on_a_stop(tmp_path, monkeypatch):
+    lost = Sent(RuntimeError("Job not requeued because:\nits node went down\n"))
+    sent = [lost, Sent(Result(Outcome.STOPPED)), Sent(None)]
+    waiting = iter(sent)
+
+    class Executor:
+        def __init__(self, folder: Path, cluster: str) -> None:
+            assert cluster == "slurm"
+
+        def update_parameters(self, **parameters: object) -> None:
+            assert parameters == {"name": "scse", "slurm_partition": "small"}
+
+        def submit(self, function: Resumable, job: object) -> Sent:
+            return next(waiting)
+
+    monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(AutoExecutor=Executor))
+    monkeypatch.setattr(runner, "POLL_SECONDS", 0.0)
+    jobs = [SimpleNamespace(member=SimpleNamespace(name=name)) for name in ("lost", "stopped", "waiting")]
+    results = run_jobs(jobs, runner.on_cluster(tmp_path, {"slurm_partition": "small"}))
+    assert results == {"lost": Result(Outcome.FAILED, "its node went down"), "stopped": Result(Outcome.STOPPED)}
+    assert [job.cancelled for job in sent] == [False, False, True]
+
+
+def test_when_the_time_on_a_cluster_is_up_the_same_job_is_queued_again():
+    pytest.importorskip("submitit")
+    function, job = Resumable(), object()
+    again = function.checkpoint(job)
+    assert (again.function, again.args) == (function, (job,))
