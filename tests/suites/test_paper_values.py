@@ -36,7 +36,7 @@ NOT_A_TABLE_OF_ROWS = {
     "step_film",
     "secondary_condleak",
 }
-TABLES = [name for name in SUITES.names() if name not in NOT_A_TABLE_OF_ROWS]
+TABLES = [name for name in (suite.label for suite in SUITES) if name not in NOT_A_TABLE_OF_ROWS]
 
 
 def ours(suite, arm):

@@ -58,7 +58,7 @@ def test_the_plan_and_the_status_are_tables_for_people(place, known_speed, capsy
     assert first[6].endswith("e+13")
     assert float(first[7].removesuffix(" s")) == pytest.approx(float(first[6]) / 1e12, abs=1)
     assert "2 runs, 0 of them trained; " in printed
-    absent = "not available at this size, or not at hand: heldout_transfer: C4 T=8, heldout_transfer: C4 T=48\n"
+    absent = "not available at this size, or not at hand: transfer: C4 T=8, transfer: C4 T=48\n"
     assert printed.endswith(absent)
 
     assert in_process(place, "status", "heldout_transfer", **chosen) == 0

@@ -22,7 +22,7 @@ from scse.suites.suite import Column, Preset, Value, evaluation, fits, values_of
 from scse.tasks import TASKS
 
 PAPER, MINI = find_preset("paper"), find_preset("mini", "wikitext-2-v1")
-ARMS = {(suite.name, arm.name): arm for suite in SUITES for arm in suite.arms}
+ARMS = {(suite.label, arm.name): arm for suite in SUITES for arm in suite.arms}
 
 
 def test_every_table_and_figure_is_there_and_needs_no_torch():

@@ -67,8 +67,8 @@ class Suite:
     paper: Mapping[Place, Value] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     figure: str = ""
-    label: str = ""
     printed: Mapping[tuple[Place, Place], Printed] = field(default_factory=dict)
+    label: str = ""
 
     @property
     def asked(self) -> list[Arm]:
