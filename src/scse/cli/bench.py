@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scale(parser, default="22m")
-    parser.add_argument("--tokens", type=int, default=4096, metavar="N", help="tokens per step (default 4096)")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="measurements of each piece (default 5)")
+    parser.add_argument("--tokens", type=int, default=4096, metavar="N", help="tokens per step")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="measurements of each piece")
     parser.add_argument("--only", choices=("training", "generation"), help="one part alone")
     add_json(parser)
 

@@ -26,6 +26,7 @@ from scse.cli.common import (
     require_positive,
     settings,
 )
+from scse.cli.text import print_text
 from scse.errors import UserError, checked_choice
 
 if TYPE_CHECKING:
@@ -95,9 +96,8 @@ def show_plan(args: Arguments) -> None:
     if args.json:
         print_json({"preset": args.preset, "members": rows, "total": total, "not_available": absent})
         return
-    shown = [{**row, "flops": f"{row['flops']:.1e}", "seconds": duration(row["seconds"])} for row in rows]
-    print_rows(shown, False)
-    print(
+    print_rows([for_people(row) for row in rows], False, spare=("speed", "row"))
+    print_text(
         f"{total['runs']} runs, {total['trained']} of them trained; {total['flops']:.1e} FLOP and about "
         f"{duration(total['seconds'])} to go in one process on this machine.\n"
         "'measured' times follow the speed of runs of the same shape here, 'estimated' ones half the rate at which "
@@ -161,7 +161,7 @@ def run_suites(args: Arguments) -> int:
     print(f"{counts['done']} of {len(jobs)} runs are trained and evaluated")
     say_absent(absent)
     for name, reason in failures.items():
-        print(f"failed: {name}: {reason}")
+        print_text(f"failed: {name}: {reason}")
     if not finished:
         print("stopped and saved; the same command continues")
     return 1 if failures else 0
@@ -169,7 +169,20 @@ def run_suites(args: Arguments) -> int:
 
 def say_absent(columns: Sequence[str]) -> None:
     if columns:
-        print("not available at this size, or not at hand: " + ", ".join(columns))
+        print_text("not available at this size, or not at hand: " + ", ".join(columns))
+
+
+def for_people(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the plan, with what belongs together in one column."""
+    return {
+        "run": row["run"],
+        "row": row["row"],
+        "trained": f"{row['step']:,} of {row['steps']:,}",
+        "evaluated": f"{row['evaluated']} of {row['evaluations']}",
+        "flops": f"{row['flops']:.1e}",
+        "time": duration(row["seconds"]),
+        "speed": row["speed"],
+    }
 
 
 def describe(member: Member, data_dir: str | None) -> dict[str, Any]:

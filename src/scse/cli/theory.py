@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scse.cli.common import Arguments, add_text, print_json, print_rows, require_picture, require_positive
+from scse.cli.text import print_text
 
 if TYPE_CHECKING:
     from scse.diagnostics.theory import InputTheory
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("--from", dest="first", type=int, default=8, metavar="T", help="shared loops (default 8)")
-    parser.add_argument("--to", dest="last", type=int, default=48, metavar="T", help="the horizon (default 48)")
-    parser.add_argument("--inputs", type=int, default=2, metavar="N", help="windows, one by one (default 2)")
-    parser.add_argument("--order", type=int, default=8, metavar="N", help="highest order of the vectors (default 8)")
+    parser.add_argument("--from", dest="first", type=int, default=8, metavar="T", help="shared loops")
+    parser.add_argument("--to", dest="last", type=int, default=48, metavar="T", help="the horizon")
+    parser.add_argument("--inputs", type=int, default=2, metavar="N", help="windows, one by one")
+    parser.add_argument("--order", type=int, default=8, metavar="N", help="highest order of the vectors")
     parser.add_argument("--figure", metavar="PICTURE", help="the attribution (default RUN/theory.png)")
     add_text(parser)
 
@@ -61,11 +62,9 @@ def run(args: Arguments) -> None:
         span = {"from": args.first, "to": args.last, "map": used}
         print_json({**span, "verdict": verdict, "mean": numbers, "inputs": rows, "steps": steps, "figure": figure})
         return
-    shown = [{name: "none" if value is None else value for name, value in row.items()} for row in rows]
-    print_rows(shown, as_json=False, title=f"{args.run}: forcing of steps {args.first} … {args.last - 1}")
-    print(f"map: {used}" + (" (before the mask, which is a jump)" if used == "raw" else " (it has no mask)"))
-    print(f"verdict: {verdict}")
-    print(f"figure: {figure}")
+    print_rows(rows, as_json=False, title=f"{args.run}: forcing of steps {args.first} … {args.last - 1}")
+    print_text(f"map: {used}" + (" (before the mask, which is a jump)" if used == "raw" else " (it has no mask)"))
+    print_text(f"verdict: {verdict}\nfigure: {figure}")
 
 
 def input_row(number: int, x: InputTheory) -> dict[str, Any]:
