@@ -42,7 +42,7 @@ def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, monkeypatc
     assert main(arguments) == 0
     text = capsys.readouterr().out
     assert "Test perplexity over loop depth" in text
-    assert "T = 48 writes: def main(" in text
+    assert "T = 48\n  │ def main(" in text
     assert metrics.read_text() == before, "a second run trains nothing"
     assert (tmp_path / "report" / "index.html").read_text() == page, "and shows the same"
 

@@ -6,12 +6,14 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
 
 from runs import run, scse, write_corpus
 from scse.cli import main
+from scse.cli.depth_colours import SCALE, Marks
 from scse.cli.generate import print_as_it_comes
 from scse.data import load_tokenizer
 from scse.errors import UserError
@@ -167,7 +169,7 @@ def test_bytes_that_never_became_a_character_are_shown_at_the_end(trained, capsy
         found.finish()
         yield [found]
 
-    print_as_it_comes("caf", growing(), most=1, show_depth=False)
+    print_as_it_comes("caf", growing())
     assert capsys.readouterr().out == "caf\ufffd\n"
 
 
@@ -229,6 +231,7 @@ def test_mistakes_get_one_line_and_exit_code_2(trained, extra, message):
     assert found.returncode == 2
     assert message in found.stderr
     assert len(found.stderr.strip().splitlines()) == 1
+    assert found.stdout == "", "a prompt that is refused is not echoed"
 
 
 @torch.no_grad()
@@ -257,13 +260,61 @@ def test_depth_is_a_colour_on_a_terminal(trained, monkeypatch, capsys):
         monkeypatch.setenv(name, value)
     base = ["generate", str(trained), "--prompt", "the loop", "--max-new-tokens", "4", "--temperature", "0"]
     base += ["--show-depth"]
-    few, many = "\x1b[38;2;60;110;255m", "\x1b[38;2;255;110;60m"
+    few, many = "\x1b[38;5;231;48;5;54m", "\x1b[38;5;16;48;5;227m"
     for extra, colour, other in (
         (["--loops", "9", "--adaptive", "1e9"], few, many),
         (["--loops", "9"], many, few),
         (["--loops", "1"], few, many),
     ):
         assert main([*base, *extra]) == 0
-        printed = capsys.readouterr().out
+        printed, legend = capsys.readouterr().out.split("loops of a token:")
         assert printed.count(colour) >= 1
         assert other not in printed
+        assert few in legend
+        assert (many in legend) == (extra != ["--loops", "1"])
+
+
+def rgb(number: int) -> tuple[int, int, int]:
+    """A colour of the 256-colour cube."""
+    number -= 16
+    return tuple(0 if level == 0 else 55 + 40 * level for level in (number // 36, number // 6 % 6, number % 6))
+
+
+def lightness(number: int) -> float:
+    """Relative luminance, as WCAG defines it."""
+    linear = [
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (level / 255 for level in rgb(number))
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_the_colours_of_depth_differ_in_lightness_and_carry_readable_text():
+    def contrast(one, other):
+        darker, lighter = sorted((lightness(one), lightness(other)))
+        return (lighter + 0.05) / (darker + 0.05)
+
+    assert all(contrast(background, text) >= 4.5 for background, text in SCALE)
+    backgrounds = [background for background, _ in SCALE]
+    assert [lightness(b) for b in backgrounds] == sorted(lightness(b) for b in backgrounds)
+    assert all(contrast(one, following) >= 1.5 for one, following in pairwise(backgrounds))
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 8, 12, 48, 200])
+def test_the_legend_covers_every_depth_once(most):
+    marks = Marks(most, colours=True)
+    ends = marks.ends()
+    assert ends == sorted(set(ends))
+    assert ends[-1] == most
+    styles = [marks.style(loops) for loops in range(1, most + 1)]
+    assert len(set(styles)) == len(ends) == min(most, len(SCALE))
+    assert all(f" {end} " in marks.legend().plain or f"–{end} " in marks.legend().plain for end in ends)
+
+
+def test_without_colours_depth_is_a_number(trained, monkeypatch, capsys):
+    for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    base = ["generate", str(trained), "--prompt", "the loop", "--max-new-tokens", "2", "--show-depth", "--loops", "3"]
+    assert main(base) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("[3]") == 2
+    assert "[n] after a token: it took n loops" in printed

@@ -82,6 +82,30 @@ def test_left_padding_beams_and_sampling(family):
         assert results[0] == results[1]
 
 
+@pytest.mark.parametrize(
+    ("ids", "mask", "message"),
+    [
+        (
+            torch.tensor([[5, 6, 7], [5, 6, 7]]),
+            [[1, 1, 1], [1, 1, 0]],
+            "set tokenizer.padding_side = 'left' to generate",
+        ),
+        (torch.tensor([[5, 6, 7], [5, 6, 7]]), [[1, 1, 1], [0, 0, 0]], "a row of the prompt is nothing but padding"),
+        (torch.zeros(1, 0, dtype=torch.long), None, "the prompt is empty"),
+        (torch.zeros(0, 3, dtype=torch.long), None, "the prompt is empty"),
+        (None, None, "the prompt is empty"),
+    ],
+    ids=["right padding", "all padding", "no tokens", "no rows", "nothing"],
+)
+def test_prompts_that_cannot_be_continued_are_refused_in_one_line(ids, mask, message, caplog):
+    shell, _ = dressed("scse")
+    given = {} if mask is None else {"attention_mask": torch.tensor(mask)}
+    with pytest.raises(UserError, match=message) as refused:
+        shell.generate(ids, max_new_tokens=2, **given)
+    assert "\n" not in str(refused.value)
+    assert not caplog.records, "transformers has nothing to add"
+
+
 @torch.no_grad()
 def test_depth_comes_from_the_call_then_the_generation_config_then_the_model():
     shell, model = dressed("scse", loops=2)

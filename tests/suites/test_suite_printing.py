@@ -52,11 +52,11 @@ def test_the_plan_and_the_status_are_tables_for_people(place, known_speed, capsy
     assert in_process(place, "plan", "heldout_transfer", **chosen) == 0
     printed = capsys.readouterr().out
     head, first, second = table(printed)
-    assert head == ["run", "row", "step", "steps", "evaluated", "evaluations", "flops", "seconds", "speed"]
-    assert [first[i] for i in (1, 2, 3, 4, 5, 8)] == ["scse-22m", "0", "4,000", "0", "2", "estimated"]
+    assert head == ["run", "row", "trained", "evaluated", "flops", "time", "speed"]
+    assert [first[i] for i in (1, 2, 3, 6)] == ["scse-22m", "0 of 4,000", "0 of 2", "estimated"]
     assert (first[0][-5:], second[0][-5:]) == ("seed0", "seed1")
-    assert first[6].endswith("e+13")
-    assert float(first[7].removesuffix(" s")) == pytest.approx(float(first[6]) / 1e12, abs=1)
+    assert first[4].endswith("e+13")
+    assert float(first[5].removesuffix(" s")) == pytest.approx(float(first[4]) / 1e12, abs=1)
     assert "2 runs, 0 of them trained; " in printed
     absent = "not available at this size, or not at hand: transfer: C4 T=8, transfer: C4 T=48\n"
     assert printed.endswith(absent)

@@ -6,12 +6,15 @@ import importlib
 import io
 import logging
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
 from keyword import iskeyword
+from types import ModuleType
 
 from scse.cli.common import Parser
+from scse.cli.text import wrapped
 from scse.errors import RunFailure, UserError, unknown_name
 from scse.signals import Terminated, stops_raise
 
@@ -36,19 +39,26 @@ COMMANDS = {
     "compare": "any runs beside each other: mean ± deviation over seeds, by what differs",
     "report": "tables, figures and claims from records, the paper's value beside ours",
     "bench": "performance ratios against a plain reference",
-    "families": "every recurrence family: name, equation, options",
+    "families": "every recurrence family, or all about one: equation, options, anchor, parameters",
     "params": "parameter counts, ours and as the paper counts",
     "flops": "the paper's FLOP proxies per token",
+    "completion": "a script that lets bash, zsh or fish complete commands, options and names",
 }
 
 
 def usage() -> str:
-    width = max(map(len, COMMANDS))
-    lines = "\n".join(f"  {name:<{width}}  {line}" for name, line in COMMANDS.items())
-    return (
-        "usage: scse COMMAND [options]\n\nLooped Transformer language models: one block, applied T times.\n\n"
-        f"commands:\n{lines}\n\n'scse COMMAND --help' explains a command; 'scse --version' prints the version.\n"
-    )
+    width, terminal = max(map(len, COMMANDS)), shutil.get_terminal_size().columns
+    said = [
+        "usage: scse COMMAND [options]",
+        "",
+        "Looped Transformer language models: one block, applied T times.",
+        "",
+        "commands:",
+        *(f"  {name:<{width}}  {line}" for name, line in COMMANDS.items()),
+        "",
+        "'scse COMMAND --help' explains a command; 'scse --version' prints the version.",
+    ]
+    return "".join(f"{line}\n" for text in said for line in wrapped(text, terminal))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -128,7 +138,15 @@ def dispatch(arguments: list[str]) -> int:
         return 0
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS, hint="'scse --help' lists all")
-    module = importlib.import_module(f"scse.cli.{name}{'_' * iskeyword(name)}")
+    return int(command_module(name).run(command_parser(name).parse(rest)) or 0)
+
+
+def command_module(name: str) -> ModuleType:
+    return importlib.import_module(f"scse.cli.{name}{'_' * iskeyword(name)}")
+
+
+def command_parser(name: str) -> Parser:
+    module = command_module(name)
     parser = Parser(prog=f"scse {name}", description=module.__doc__)
     module.add_arguments(parser)
-    return int(module.run(parser.parse(rest)) or 0)
+    return parser

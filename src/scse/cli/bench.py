@@ -15,8 +15,8 @@ from scse.cli.common import Arguments, add_json, add_scale, print_json, print_ro
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scale(parser, default="22m")
-    parser.add_argument("--tokens", type=int, default=4096, metavar="N", help="tokens per step (default 4096)")
-    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="measurements of each piece (default 5)")
+    parser.add_argument("--tokens", type=int, default=4096, metavar="N", help="tokens per step")
+    parser.add_argument("--repeats", type=int, default=5, metavar="N", help="measurements of each piece")
     parser.add_argument("--only", choices=("training", "generation"), help="one part alone")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)

@@ -1,13 +1,15 @@
-"""What the commands share: a parser whose errors are one line, and printing rows as a table or JSON."""
+"""What the commands share: a parser whose errors are one line, and answers as a table or JSON."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from scse.cli.tables import print_table
+from scse.cli.text import wrapped
 from scse.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
@@ -16,11 +18,35 @@ if TYPE_CHECKING:
 Arguments = argparse.Namespace
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """Paragraphs and indented entries at the terminal's width, and every default."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for paragraph in text.strip("\n").split("\n\n"):
+            block = paragraph.splitlines()
+            listed = all(line.startswith(" ") for line in block)
+            lines += [
+                "",
+                *(line for entry in (block if listed else [" ".join(block)]) for line in wrapped(entry, width)),
+            ]
+        return "\n".join(indent + line for line in lines[1:])
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        """The default is added where the text does not speak of it, and an option has one that is worth saying."""
+        said = action.help or ""
+        silent = action.default is None or action.default is False or action.default in ("", [], argparse.SUPPRESS)
+        if silent or not action.option_strings or re.search(r"\bdefault\b", said):
+            return said
+        value = ",".join(map(str, action.default)) if isinstance(action.default, list) else action.default
+        return f"{said} (default {value})"
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser that raises `UserError` instead of printing its usage."""
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs)
+        super().__init__(allow_abbrev=False, formatter_class=HelpFormatter, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message} ('{self.prog} --help' explains the options)")
@@ -59,14 +85,14 @@ def add_evaluation(parser: argparse.ArgumentParser, unit: str = "windows", data:
 
 
 def add_batch(parser: argparse.ArgumentParser, unit: str = "windows") -> None:
-    parser.add_argument("--batch", type=int, default=32, metavar="N", help=f"{unit} at a time (default 32)")
+    parser.add_argument("--batch", type=int, default=32, metavar="N", help=f"{unit} at a time")
 
 
 def add_text(parser: argparse.ArgumentParser, data: str | None = None) -> None:
     """Which text to look at, and how to answer."""
     default = data or "the run's own"
     parser.add_argument("--data", default=data, metavar="D", help=f"a corpus by name or path (default: {default})")
-    parser.add_argument("--split", default="test", metavar="S", help="default test")
+    parser.add_argument("--split", default="test", metavar="S", help="the part of it")
     parser.add_argument("--tag", default="", metavar="TEXT", help="a label kept in the record")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_data_folders(parser)
@@ -122,29 +148,15 @@ def print_json(data: object) -> None:
     print(json.dumps(data, ensure_ascii=False))
 
 
-def print_rows(rows: Sequence[Mapping[str, object]], as_json: bool, title: str = "") -> None:
-    """Rows with the same keys, as a JSON array or as a table for people."""
+def print_rows(
+    rows: Sequence[Mapping[str, object]],
+    as_json: bool,
+    title: str = "",
+    spare: Sequence[str] = (),
+    elsewhere: str = "--json has all",
+) -> None:
+    """Rows with the same keys, as a JSON array or as a table for people; `scse.cli.tables` says how it fits."""
     if as_json:
         print_json(list(rows))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title=title or None, title_justify="left", header_style="bold")
-    for key in rows[0]:
-        numeric = all(isinstance(row[key], int | float) for row in rows)
-        table.add_column(key, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(render(value) for value in row.values()))
-    # Without a terminal there is no width to fit: never fold a table that goes to a file or a pipe.
-    Console(width=None if sys.stdout.isatty() else 240).print(table, markup=False)
-
-
-def render(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
+    else:
+        print_table(rows, title, spare, elsewhere)

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from scse.cli.common import Arguments, add_json, print_json, print_rows, require_positive
-
-ABSENT = "–"
+from scse.cli.text import print_sample, print_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", default="runs/demo", metavar="DIR", help="where the runs go (default: runs/demo)")
-    parser.add_argument("--report", default="report", metavar="DIR", help="where the page goes (default: report)")
-    parser.add_argument("--steps", type=int, default=320, metavar="N", help="optimiser steps of each run (default 320)")
-    parser.add_argument("--windows", type=int, default=64, metavar="N", help="of each evaluation (default 64)")
+    parser.add_argument("--out", default="runs/demo", metavar="DIR", help="where the runs go")
+    parser.add_argument("--report", default="report", metavar="DIR", help="where the page goes")
+    parser.add_argument("--steps", type=int, default=320, metavar="N", help="optimiser steps of each run")
+    parser.add_argument("--windows", type=int, default=64, metavar="N", help="windows of each evaluation")
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)
@@ -48,14 +47,14 @@ def run(args: Arguments) -> None:
         False,
         title="Perplexity at mean loop budgets, thresholds calibrated on validation, and the mean depth that took",
     )
-    print_rows(
-        shown(found.anchor), False, title="At the anchor: bias ratio at the first and the 48th step, anchor energy"
-    )
+    print_rows(found.anchor, False, title="At the anchor: bias ratio at the first and the 48th step, anchor energy")
+    print_text(f"What scse makes of the prompt  {PROMPT}  at three depths:")
     for depth, text in found.texts.items():
-        print(f"T = {depth:2} writes: {PROMPT}{text!r}")
-    print("\n".join(found.findings))
-    print("One seed at a tiny size is an illustration, not a result.")
-    print(f"Page: {found.page}. Runs: {args.out}.")
+        print(f"T = {depth}")
+        print_sample(PROMPT + text)
+    print_text("\n".join(found.findings))
+    print_text("One seed at a tiny size is an illustration, not a result.")
+    print_text(f"Page: {found.page}. Runs: {args.out}.")
 
 
 def budgeted(row: dict[str, Any]) -> dict[str, Any]:
@@ -63,10 +62,5 @@ def budgeted(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value if name == "family" else at_depth(**value) for name, value in row.items()}
 
 
-def at_depth(ppl: float | None, mean_depth: float | None) -> str:
-    return ABSENT if ppl is None or mean_depth is None else f"{ppl:.2f} at {mean_depth:.1f}"
-
-
-def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Numbers that do not exist as a dash."""
-    return [{name: ABSENT if value is None else value for name, value in row.items()} for row in rows]
+def at_depth(ppl: float | None, mean_depth: float | None) -> str | None:
+    return None if ppl is None or mean_depth is None else f"{ppl:.2f} at {mean_depth:.1f}"

@@ -25,6 +25,7 @@ from scse.cli.common import (
     require_positive,
     selection_of,
 )
+from scse.cli.text import print_text
 
 if TYPE_CHECKING:
     from scse.runs import Run
@@ -34,11 +35,11 @@ ONLY_IN_JSON = ("bias_energy", "largest_anchor_energy", "expansion_residual")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("--steps", type=int, default=48, metavar="T", help="steps to diagnose (default 48)")
-    parser.add_argument("--gain", default="first,last", metavar="T,T", help="steps of the gain (default first,last)")
-    parser.add_argument("--batches", type=int, default=2, metavar="N", help="batches to average over (default 2)")
+    parser.add_argument("--steps", type=int, default=48, metavar="T", help="steps to diagnose")
+    parser.add_argument("--gain", default="first,last", metavar="T,T", help="steps of the gain")
+    parser.add_argument("--batches", type=int, default=2, metavar="N", help="batches to average over")
     parser.add_argument("--steering", metavar="PICTURE", help="anchor-started rollouts instead (.png or .svg)")
-    parser.add_argument("--inputs", type=int, default=6, metavar="N", help="windows of --steering (default 6)")
+    parser.add_argument("--inputs", type=int, default=6, metavar="N", help="windows of --steering")
     add_batch(parser)
     add_text(parser)
 
@@ -68,8 +69,8 @@ def show_steps(args: Arguments, opened: Run, gains: list[int]) -> None:
     else:
         chosen = {0, 1, 2, 4, 8, 16, 24, 32, args.steps - 1, *gains}
         shown = [for_people(row) for row in found.rows if row["step"] in chosen]
-        print_rows(shown, as_json=False, title=found.title)
-        print("\n".join(found.notes))
+        print_rows(shown, as_json=False, title=found.title, spare=("beyond_trained_range",))
+        print_text("\n".join(found.notes))
     if found.faults:
         raise RunFailure("; ".join(found.faults))
 
@@ -90,12 +91,12 @@ def show_steering(args: Arguments, opened: Run) -> None:
         print_json({"inputs": found.rows, "summary": record.metrics, **about})
         return
     print_rows([for_people(row) for row in found.rows], as_json=False, title=found.title)
-    print("\n".join([*found.notes, f"figure: {args.steering}"]))
+    print_text("\n".join([*found.notes, f"figure: {args.steering}"]))
 
 
 def for_people(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a table: without what only programs read, and empty where there is no number."""
-    return {name: "" if value is None else value for name, value in row.items() if name not in ONLY_IN_JSON}
+    """A row of a table: without what only programs read."""
+    return {name: value for name, value in row.items() if name not in ONLY_IN_JSON}
 
 
 def gain_steps(text: str, steps: int) -> list[int]:

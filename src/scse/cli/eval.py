@@ -16,7 +16,7 @@ DEPTHS = [1, 2, 4, 8, 12, 16, 24, 32, 48]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("--depths", type=positive_ints, default=DEPTHS, metavar="T,T", help="default 1,2,4,…,48")
+    parser.add_argument("--depths", type=positive_ints, default=DEPTHS, metavar="T,T", help="loop depths")
     parser.add_argument("--cache", metavar="C", help="through a cache: exact, shared or last-N")
     add_evaluation(parser)
 

@@ -15,7 +15,9 @@ from scse.cli.common import Arguments, add_data_folders, add_json, print_json
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("folder", metavar="DIR", help="a folder that does not exist yet")
-    parser.add_argument("--loops", type=int, default=8, metavar="T", help="the model's default depth (default 8)")
+    parser.add_argument(
+        "--loops", type=int, default=8, metavar="T", help="loops of the exported model when none are asked for"
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_data_folders(parser)
     add_json(parser)

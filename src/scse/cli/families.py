@@ -1,44 +1,86 @@
-"""Every recurrence family: its name, its equation, what it claims at its anchor, and its options.
+"""Every recurrence family: its name, its equation, what it claims at its anchor, and its options; with NAME, all about
+one, and its parameter counts at a scale.
 
 'zero' says whether the anchor is a fixed point of the one-step map, exactly: 'raw' before the mask, 'masked' by the
-mask alone, '-' not.
+mask alone, '-' not. 'bodies' are the applications of the block in a step, 'uses t' whether a step looks at its number.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
-from scse.cli.common import Arguments, add_json, print_rows
+from scse.cli.common import Arguments, add_json, add_scale, print_json, print_rows
+from scse.cli.text import print_text
+
+if TYPE_CHECKING:
+    from scse.catalogue import Family
+    from scse.recurrence.base import Unit
+
+SHOWN_ALONE = "'scse families NAME' shows one whole"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="one family, such as scse or unshared-8")
+    add_scale(parser, default="22m")
     add_json(parser)
 
 
 def run(args: Arguments) -> None:
-    print_rows(rows(structured=args.json), args.json)
+    from scse.families import FAMILIES
+
+    if args.name is not None:
+        show_one(args.name, args.scale, args.json)
+        return
+    rows = [about(family) for family in FAMILIES]
+    if not args.json:
+        rows = [row | {"options": " ".join(f"{k}={v}" for k, v in row["options"].items())} for row in rows]
+    print_rows(rows, args.json, spare=("paper", "options", "bodies", "uses t"), elsewhere=SHOWN_ALONE)
 
 
-def rows(structured: bool) -> list[dict[str, object]]:
-    from scse.accounting import skeleton
+def about(family: Family) -> dict[str, Any]:
+    """A row of the table."""
+    return {
+        "family": family.name,
+        "step": family.equation,
+        "zero": family.fixed_point or "-",
+        "bodies": family.bodies,
+        "uses t": family.uses_t,
+        "options": dict(family.options),
+        "paper": family.label,
+    }
+
+
+def show_one(name: str, scale: str, as_json: bool) -> None:
+    from scse.accounting import count_parameters, skeleton
     from scse.families import FAMILIES
     from scse.model import model_config
 
-    table: list[dict[str, object]] = []
-    for family in FAMILIES:
-        name = family.name.replace("-N", "-8")
-        recurrence = skeleton(model_config(name, "mini")).recurrence
-        zero = "raw" if recurrence.zero_preserving else "masked" if recurrence.anchor_preserving else "-"
-        options = family.options
-        table.append(
-            {
-                "family": family.name,
-                "step": family.equation,
-                "zero": zero,
-                "bodies": recurrence.bodies_per_step,
-                "uses t": recurrence.step_dependent,
-                "options": options if structured else " ".join(f"{k}={v}" for k, v in options.items()),
-                "paper": family.label,
-            }
-        )
-    return table
+    family = FAMILIES.find(name)
+    config = model_config(example(family), scale)
+    recurrence = skeleton(config).recurrence
+    counts = count_parameters(config)
+    row = about(family)
+    options = row.pop("options")
+    row |= {"start": equation(recurrence.start), "anchor": equation(recurrence.anchor)}
+    row |= {"scale": scale, "parameters": counts.active, "paper_parameters": counts.paper}
+    if as_json:
+        print_json({**row, "options": options})
+        return
+    title = row.pop("family")
+    print_rows([{"family": key.replace("_", " "), title: value} for key, value in row.items()], as_json=False)
+    if options:
+        print_text("Options, changed by name: scse train --set NAME=VALUE")
+        print_rows([{"option": key, "default": str(value)} for key, value in options.items()], as_json=False)
+
+
+def example(family: Family) -> str:
+    """A name that can be built: a row for every number stands for eight."""
+    return family.name.replace("-N", "-8")
+
+
+def equation(unit: Unit) -> str:
+    """The first sentence of a unit's docstring, which is its equation."""
+    from scse.recurrence.anchors import Anchor
+
+    return "none" if type(unit) is Anchor else (unit.__doc__ or "").split("\n")[0].strip()

@@ -14,7 +14,7 @@ from scse.cli.common import Arguments, add_family, add_json, add_scale, positive
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_family(parser, default="scse")
     add_scale(parser)
-    parser.add_argument("--depths", type=positive_ints, default=[8, 48], metavar="T,T", help="default 8,48")
+    parser.add_argument("--depths", type=positive_ints, default=[8, 48], metavar="T,T", help="loop depths")
     parser.add_argument("--context", type=int, metavar="L", help="sequence length (default: the scale's own)")
     add_json(parser)
 

@@ -14,31 +14,37 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from scse.cli.common import Arguments, add_json, positive_ints, print_json
+from scse.cli.text import harmless, terminal_width
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from scse.cli.depth_colours import Marks
     from scse.generation import Continuation
 
 DEFAULT_TOKENS = 64
+WITHOUT_TERMINAL = 160  # columns of a comparison that goes to a file
+NARROWEST = 24  # columns of text that can still be read
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("--prompt", required=True, metavar="TEXT", help="what to continue; - reads standard input")
-    parser.add_argument("--loops", type=int, default=8, metavar="T", help="loops per token (default 8)")
+    parser.add_argument("--loops", type=int, default=8, metavar="T", help="loops per token")
     parser.add_argument(
         "--max-new-tokens", type=int, metavar="N", help="default 64, or as many as the context has room"
     )
-    parser.add_argument("--temperature", type=float, default=0.8, metavar="X", help="default 0.8; 0: the likeliest")
-    parser.add_argument("--top-p", type=float, default=0.95, metavar="P", help="default 0.95")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random draws (default 0)")
+    parser.add_argument("--temperature", type=float, default=0.8, metavar="X", help="0 takes the likeliest token")
+    parser.add_argument(
+        "--top-p", type=float, default=0.95, metavar="P", help="draw from the likeliest tokens that make up this share"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random draws")
     parser.add_argument("--adaptive", type=float, metavar="X", help="threshold of early exit per token")
-    parser.add_argument("--rule", default="update", metavar="R", help="exit rule: update (default), relative or kl")
+    parser.add_argument("--rule", default="update", metavar="R", help="exit rule: update, relative or kl")
     parser.add_argument("--show-depth", action="store_true", help="mark every token with the loops it took")
     parser.add_argument("--compare", type=positive_ints, metavar="T,T", help="several depths side by side")
     parser.add_argument("--slide", action="store_true", help="go past the context with a sliding window")
-    parser.add_argument("--cache", default="exact", metavar="C", help="exact (default), or approximate: shared, last-N")
+    parser.add_argument("--cache", default="exact", metavar="C", help="exact, or approximate: shared, last-N")
     add_json(parser)
 
 
@@ -62,13 +68,13 @@ def run(args: Arguments) -> None:
     wanted = Generation(depth, count, sampling, opened.tokenizer.eot_id, args.slide, args.cache)
     growing = continue_text(opened.model, opened.tokenizer, prompt, wanted, seeds=[args.seed] * len(depths))
     if not (args.json or args.compare):
-        print_as_it_comes(prompt, growing, args.loops, args.show_depth)
+        print_as_it_comes(prompt, growing, args.loops if args.show_depth else None)
         return
     begin = time.perf_counter()
     found = deque(growing, maxlen=1).pop()
     seconds = elapsed(begin)
     if args.compare and not args.json:
-        print_side_by_side(prompt, depths, found, args.show_depth)
+        print_side_by_side(prompt, depths, found, max(depths) if args.show_depth else None)
         return
     rows = [
         {"loops": most, "prompt": prompt, "text": one.text, "tokens": one.ids, "taken": one.loops, "seconds": seconds}
@@ -77,49 +83,62 @@ def run(args: Arguments) -> None:
     print_json(rows)
 
 
-def print_as_it_comes(prompt: str, growing: Iterator[list[Continuation]], most: int, show_depth: bool) -> None:
+def print_as_it_comes(prompt: str, growing: Iterator[list[Continuation]], most: int | None = None) -> None:
+    """The prompt and each token as soon as it is there; with `most`, marked with its loops of so many.
+
+    The prompt is printed with the first token, when nothing is wrong with it.
+    """
     from rich.console import Console
 
+    from scse.cli.depth_colours import Marks
+
     console = Console(highlight=False, soft_wrap=True)
-    console.print(prompt, end="", markup=False, style="bold")
+    marks = None if most is None else Marks.on(console, most)
+    safe = harmless if console.is_terminal else str  # what goes elsewhere is the model's text to the byte
     shown, last = 0, ""
-    for (one,) in growing:
+    for number, (one,) in enumerate(growing):
+        if number == 0:
+            console.print(prompt, end="", markup=False, style="bold")
         if shown and (rest := one.pieces[shown - 1][len(last) :]):  # what waited for bytes that never came
-            console.print(marked(rest, one.loops[shown - 1], most, show_depth, console.is_terminal), end="")
+            console.print(marked(safe(rest), one.loops[shown - 1], marks), end="")
         for piece, loops in zip(one.pieces[shown:], one.loops[shown:], strict=True):
-            console.print(marked(piece, loops, most, show_depth, console.is_terminal), end="")
+            console.print(marked(safe(piece), loops, marks), end="")
             sys.stdout.flush()
         shown, last = len(one.pieces), one.pieces[-1] if one.pieces else ""
     console.print()
-    if show_depth and one.loops:
-        console.print(f"mean depth {one.mean_loops:.2f}, deepest {max(one.loops)} of {most} loops", style="dim")
+    if marks and one.loops:
+        console.print(marks.legend())
+        console.print(f"mean depth {one.mean_loops:.2f}, deepest {max(one.loops)} of {most} loops")
 
 
-def marked(piece: str, loops: int, most: int, show_depth: bool, colours: bool) -> Text:
-    """A token, coloured from blue (few loops) to red (many) on a terminal, with its number of loops elsewhere."""
+def marked(piece: str, loops: int, marks: Marks | None) -> Text:
     from rich.text import Text
 
-    if not show_depth:
-        return Text(piece)
-    if not colours:
-        return Text(f"{piece}[{loops}]")
-    share = (loops - 1) / max(1, most - 1)
-    red, blue = round(60 + 195 * share), round(255 - 195 * share)
-    return Text(piece, style=f"rgb({red},110,{blue})")
+    return Text(piece) if marks is None else marks.mark(piece, loops)
 
 
-def print_side_by_side(prompt: str, depths: Sequence[int], found: list[Continuation], show_depth: bool) -> None:
+def print_side_by_side(prompt: str, depths: Sequence[int], found: list[Continuation], most: int | None = None) -> None:
+    """A column for each depth; where they would be too narrow to read, one below the other."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    table = Table(title=Text(prompt), title_justify="left", show_lines=True)
-    for most in depths:
-        table.add_column(f"T = {most}", ratio=1, overflow="fold")
-    cells = []
-    for most, one in zip(depths, found, strict=True):
-        pairs = zip(one.pieces, one.loops, strict=True)
-        cells.append(Text.assemble(*(marked(p, n, most, show_depth, console.is_terminal) for p, n in pairs)))
-    table.add_row(*cells)
-    console.print(table)
+    from scse.cli.depth_colours import Marks
+
+    width = terminal_width() or WITHOUT_TERMINAL
+    console = Console(width=width)
+    marks = None if most is None else Marks.on(console, most)
+    cells = [
+        Text.assemble(*(marked(harmless(p), n, marks) for p, n in zip(one.pieces, one.loops, strict=True)))
+        for one in found
+    ]
+    across = len(depths) if width // len(depths) >= NARROWEST else 1
+    console.print(Text(prompt, style="bold"))
+    for begin in range(0, len(depths), across):
+        table = Table(expand=True)
+        for depth in depths[begin : begin + across]:
+            table.add_column(f"T = {depth}", ratio=1, overflow="fold")
+        table.add_row(*cells[begin : begin + across])
+        console.print(table)
+    if marks:
+        console.print(marks.legend())

@@ -14,7 +14,7 @@ from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("--depths", type=positive_ints, default=[8, 48], metavar="T,T", help="default 8,48")
+    parser.add_argument("--depths", type=positive_ints, default=[8, 48], metavar="T,T", help="loop depths")
     add_evaluation(parser, unit="passages", data="lambada")
 
 

@@ -27,6 +27,7 @@ from scse.cli.common import (
     require_positive,
     settings,
 )
+from scse.cli.text import print_text
 from scse.errors import UserError, checked_choice
 
 if TYPE_CHECKING:
@@ -106,9 +107,8 @@ def print_plan(args: Arguments, preset: str, chosen: Sequence[Member], runs: Pat
     if args.json:
         print_json({"preset": preset, "members": rows, "total": total, "not_available": absent})
         return
-    shown = [{**row, "flops": f"{row['flops']:.1e}", "seconds": duration(row["seconds"])} for row in rows]
-    print_rows(shown, False)
-    print(
+    print_rows([for_people(row) for row in rows], False, spare=("speed", "row"))
+    print_text(
         f"{total['runs']} runs, {total['trained']} of them trained; {total['flops']:.1e} FLOP and about "
         f"{duration(total['seconds'])} to go in one process on this machine.\n"
         "'measured' times follow the speed of runs of the same shape here, 'estimated' ones half the rate at which "
@@ -189,14 +189,27 @@ def carry_out(args: Arguments, chosen: Sequence[Member], runs: Path, all_depths:
 def say_ended(ended: Ended) -> None:
     print(f"{ended.done} of {ended.runs} runs are trained and evaluated")
     for name, reason in ended.failures.items():
-        print(f"failed: {name}: {reason}")
+        print_text(f"failed: {name}: {reason}")
     if not ended.finished:
         print("stopped and saved; the same command continues")
 
 
 def say_absent(columns: Sequence[str]) -> None:
     if columns:
-        print("not available at this size, or not at hand: " + ", ".join(columns))
+        print_text("not available at this size, or not at hand: " + ", ".join(columns))
+
+
+def for_people(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the plan, with what belongs together in one column."""
+    return {
+        "run": row["run"],
+        "row": row["row"],
+        "trained": f"{row['step']:,} of {row['steps']:,}",
+        "evaluated": f"{row['evaluated']} of {row['evaluations']}",
+        "flops": f"{row['flops']:.1e}",
+        "time": duration(row["seconds"]),
+        "speed": row["speed"],
+    }
 
 
 def describe(member: Member, data_dir: str | None) -> dict[str, Any]:

@@ -12,14 +12,15 @@ import argparse
 from pathlib import Path
 
 from scse.cli.common import Arguments, add_text, print_json, print_rows, require_picture, require_positive, selection_of
+from scse.cli.text import print_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("--from", dest="first", type=int, default=8, metavar="T", help="shared loops (default 8)")
-    parser.add_argument("--to", dest="last", type=int, default=48, metavar="T", help="the horizon (default 48)")
-    parser.add_argument("--inputs", type=int, default=2, metavar="N", help="windows, one by one (default 2)")
-    parser.add_argument("--order", type=int, default=8, metavar="N", help="highest order of the vectors (default 8)")
+    parser.add_argument("--from", dest="first", type=int, default=8, metavar="T", help="shared loops")
+    parser.add_argument("--to", dest="last", type=int, default=48, metavar="T", help="the horizon")
+    parser.add_argument("--inputs", type=int, default=2, metavar="N", help="windows, one by one")
+    parser.add_argument("--order", type=int, default=8, metavar="N", help="highest order of the vectors")
     parser.add_argument("--figure", metavar="PICTURE", help="the attribution (default RUN/theory.png)")
     add_text(parser)
 
@@ -48,8 +49,6 @@ def run(args: Arguments) -> None:
         numbers = {"mean": record.metrics, "inputs": found.rows, "steps": steps}
         print_json({**span, "verdict": verdict, **numbers, "figure": figure})
         return
-    shown = [{name: "none" if value is None else value for name, value in row.items()} for row in found.rows]
-    print_rows(shown, as_json=False, title=found.title)
-    print(f"map: {used}" + (" (before the mask, which is a jump)" if used == "raw" else " (it has no mask)"))
-    print(f"verdict: {verdict}")
-    print(f"figure: {figure}")
+    print_rows(found.rows, as_json=False, title=found.title)
+    print_text(f"map: {used}" + (" (before the mask, which is a jump)" if used == "raw" else " (it has no mask)"))
+    print_text(f"verdict: {verdict}\nfigure: {figure}")

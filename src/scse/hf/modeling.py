@@ -180,6 +180,12 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
         total = head_nll(chosen, self.model.head_weight, targets[counted])
         return total / (counted.sum() if items is None else items)
 
+    def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """As in `transformers`, but a prompt that cannot be continued is refused at once, in a line of ours."""
+        ids = kwargs.get("input_ids") if inputs is None else inputs
+        _check_prompt(ids, kwargs.get("attention_mask"), self.generation_config.bos_token_id)
+        return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
+
     def _prepare_generation_config(
         self, generation_config: GenerationConfig | None, **kwargs: Any
     ) -> tuple[GenerationConfig, dict[str, Any]]:
@@ -206,6 +212,19 @@ def _loops(given: int | Sequence[int] | Tensor) -> int | tuple[int, ...]:
     if isinstance(given, Tensor):
         given = given.tolist()
     return given if isinstance(given, int) else tuple(int(number) for number in given)
+
+
+def _check_prompt(ids: Tensor | None, mask: Tensor | None, first: int | None) -> None:
+    """Something to continue in every row, and nothing but tokens after its first one."""
+    if (ids is None and first is None) or (ids is not None and not ids.numel()):
+        raise UserError("the prompt is empty; pass input_ids with at least one token in every row")
+    if mask is None or mask.dim() != 2:
+        return
+    real = mask.bool()
+    if not real.any(1).all():
+        raise UserError("a row of the prompt is nothing but padding; give every row at least one token")
+    if (real[:, :-1] & ~real[:, 1:]).any():
+        raise UserError("the prompt has padding after its tokens; set tokenizer.padding_side = 'left' to generate")
 
 
 def _check_positions(position_ids: Tensor | None, ids: Tensor, memory: Memory | None) -> None:

@@ -1,0 +1,84 @@
+"""Values and sentences as people read them on a terminal or in a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import textwrap
+
+MISSING = "–"
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal that standard output goes to; None where it goes to a file or a pipe."""
+    if not sys.stdout.isatty():
+        return None
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def render(value: object) -> str:
+    """A value as people read it: four digits, thousands apart, a dash where there is none."""
+    if value is None:
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"
+    return str(value)
+
+
+def print_text(text: str) -> None:
+    """Sentences, wrapped at words on a terminal; a word wider than that, such as a path, stays whole."""
+    width = terminal_width()
+    for line in text.splitlines() or [""]:
+        print(line if width is None else "\n".join(wrapped(line, width)))
+
+
+def print_sample(text: str) -> None:
+    """Text that a model wrote, behind a bar: its own lines, and nothing that could steer the terminal."""
+    width = terminal_width()
+    for line in text.expandtabs(4).split("\n"):
+        for piece in [harmless(line)] if width is None else pieces(harmless(line), width - 4):
+            print(f"  │ {piece}".rstrip())
+
+
+def harmless(text: str) -> str:
+    """Text without control characters, but with its lines and tabs."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
+
+def pieces(text: str, width: int) -> list[str]:
+    """A line cut where the terminal ends."""
+    return [text[i : i + width] for i in range(0, len(text), width)] or [""]
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Lines of at most `width`, broken at spaces. An indented entry, '  name  text', goes on below its text."""
+    entry = re.match(r" +(?:\S+(?: \S+)*  +)?", text)
+    hang = " " * (len(entry[0]) if entry else 0)
+    lines = textwrap.wrap(text, width, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False)
+    return lines or [""]
+
+
+def shortened(text: str, width: int) -> str:
+    """A name that no line can hold, without its middle.
+
+    >>> shortened("runs/wikitext-103/scse/seed0", 15)
+    'runs/wi…e/seed0'
+    """
+    if cell_width(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def cell_width(text: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(text)
