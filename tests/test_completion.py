@@ -6,11 +6,11 @@ import shutil
 import subprocess
 
 import pytest
-from scse.suites import SUITES
 from scse.protocols import PROTOCOLS
 
 from scse.cli import COMMANDS, command_parser, main
 from scse.cli.completion import described_commands
+from scse.suites import SUITES
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_bash_completes_options_names_and_files(scripts, words, expected):
 
 def test_bash_knows_every_protocol_and_suite(scripts):
     assert completed(scripts, "train", "--protocol", "") == list(PROTOCOLS)
-    assert completed(scripts, "suite", "run", "") == [*SUITES, "all"]
+    assert completed(scripts, "suite", "run", "") == [*SUITES.names(), "all"]
 
 
 def test_every_option_of_every_command_is_in_every_script(scripts):

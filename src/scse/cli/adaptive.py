@@ -4,8 +4,8 @@
 seconds are those of the full trace. 'online' is real early exit: examples leave the batch when they stop and waiting
 ones take their place. Both make the same decisions. 'token' lets single tokens stop: it saves loops, not yet time.
 'mean_depth' is the depth that was realised, and 'static' the fixed depth nearest to it: compare at equal compute.
-On two cores a small model takes minutes over a whole split; '--limit 64' (with '--mode offline' for one mode alone)
-shortens that, and thresholds are still calibrated on enough text.
+Over whole splits even a small model takes minutes: eight for one of the demo's on two cores. '--limit 64' with
+'--mode offline' takes half a minute, and thresholds are still calibrated on enough text.
 """
 
 from __future__ import annotations

@@ -76,13 +76,12 @@ def described(command: str, action: argparse.Action, known: dict[str, tuple[str,
 def names_by_argument() -> dict[str, tuple[str, ...]]:
     """The names that an argument takes, by its name in the parsers; what is not here takes files or numbers."""
     from scse.cli.families import example
-    from scse.config import SCALES
-    from scse.evaluation.budgets import MODES
+    from scse.config import PROTOCOLS, SCALES
+    from scse.config.adaptive import MODES
     from scse.evaluation.rules import RULES
-    from scse.suites.presets import PRESETS
+    from scse.families import FAMILIES
     from scse.suites import SUITES
-    from scse.protocols import PROTOCOLS
-    from scse.recurrence import FAMILIES
+    from scse.suites.presets import PRESETS
 
     families = tuple(map(example, FAMILIES))
     return {
@@ -91,9 +90,9 @@ def names_by_argument() -> dict[str, tuple[str, ...]]:
         "scale": tuple(SCALES),
         "protocol": tuple(PROTOCOLS),
         "preset": tuple(PRESETS),
-        "suites": tuple(SUITES),
+        "suites": tuple(SUITES.names()),
         "suite action": ("list", "plan", "run", "status"),
-        "suite names": (*SUITES, "all"),
+        "suite names": (*SUITES.names(), "all"),
         "rule": tuple(RULES),
         "mode": tuple(MODES),
         "split": ("train", "validation", "test"),
