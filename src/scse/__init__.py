@@ -16,6 +16,7 @@ _HOMES = {
     "Shape": "scse.config",
     "UserError": "scse.errors",
     "deviation_map": "scse.recurrence",
+    "lens": "scse.lens",
     "load_model": "scse.persistence",
     "model_config": "scse.model",
     "save_model": "scse.persistence",

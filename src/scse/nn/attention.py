@@ -5,8 +5,10 @@ Shapes: B batch, L positions, d width, H heads, k = d/H.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -50,6 +52,15 @@ class CausalSelfAttention(nn.Module):
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=visible)
         output: Tensor = self.dropout(self.out(mixed.transpose(1, 2).reshape(B, L, d)))
         return output
+
+    def weights(self, x: Tensor) -> Tensor:
+        """softmax(mask(q kᵀ / √k)) [B, H, L, L], for those who want to look: `forward` never holds it."""
+        B, L, d = x.shape
+        q, k, _ = self.qkv(x).view(B, L, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        later = torch.ones(L, L, dtype=torch.bool, device=x.device).triu(1)
+        scores = (q @ k.transpose(-1, -2)) / math.sqrt(d // self.heads)
+        weights: Tensor = scores.masked_fill(later, -math.inf).softmax(-1)
+        return weights
 
     def remember(self, x: Tensor, past: Past) -> None:
         """Leave the keys and values of x in the past, and compute nothing else."""
