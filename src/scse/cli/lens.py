@@ -75,6 +75,8 @@ def chosen_text(args: Arguments) -> str | None:
         raise UserError(f"cannot read {args.file}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UserError(f"{args.file} is not UTF-8 text; convert it first") from None
+    except ValueError as error:  # a name that no file can have
+        raise UserError(f"cannot read {args.file}: {error}") from None
 
 
 def serve(args: Arguments, text: str) -> None:

@@ -26,7 +26,7 @@ async function beginRun(head) {
     label: head.label, family: head.family, equation: head.equation, loops: head.loops, total: head.total,
     rows, columns, ids: head.ids, targets: head.targets, truth: head.truth, words: new Map(),
     noAnchor: head.no_anchor, arrays: {}, known: new Uint8Array(rows), attention: null, packedAttention: null,
-    candidates: new Uint32Array(0), chances: new Float32Array(0), kept: 0,
+    candidates: new Uint32Array(0), chances: new Float32Array(0), kept: 0, memory: new Map(),
   };
   learn(run, head.words);
   for (const [name, packed] of Object.entries(head.arrays)) run.arrays[name] = await unpack(packed);
@@ -51,6 +51,7 @@ async function addPart(run, part) {
   run.candidates.set(candidates, part.start * run.kept);
   run.chances.set(chances, part.start * run.kept * run.columns);
   run.known.fill(1, part.start, part.start + part.rows);
+  run.memory.clear();
 }
 
 /** Attention is large, and is unpacked when somebody looks at it: steps of the square root, as differences. */

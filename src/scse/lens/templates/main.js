@@ -228,11 +228,11 @@ class View {
       const fact = (kind, value, text) => html("div", { class: `fact ${kind}`, "data-fact": kind }, html("b", {}, value), html("span", {}, text));
       const mean = found.mean === null ? "—" : found.mean.toFixed(2);
       this.facts[place].replaceChildren(
-        fact("fixed", digits(perplexity(run, () => t), 5), `perplexity at T = ${t}`),
+        fact("fixed", digits(perplexityCurve(run)[t], 5), `perplexity at T = ${t}`),
         fact("tokens", `${mean} → ${digits(found.tokenPerplexity, 5)}`, "each token stops by itself: mean loops → perplexity"),
         fact("whole", `${found.mean === null ? "—" : found.whole} → ${digits(found.wholePerplexity, 5)}`, "the whole text stops: loops → perplexity"),
       );
-      const values = Array.from({ length: run.columns }, (_, depth) => depth ? perplexity(run, () => depth) ?? NaN : NaN);
+      const values = perplexityCurve(run).map((value, depth) => depth ? value : NaN); // nothing is evaluated before a loop
       const marks = [
         { t, colour: this.colours.ink, dash: "2 3", name: `T = ${t}` },
         { t: found.whole, colour: this.colours.accent, dash: "7 4", name: "the whole text stops here" },

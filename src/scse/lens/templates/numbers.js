@@ -8,6 +8,16 @@ const RULES = {
 
 function isScored(run, i) { return run.targets[i] >= 0 && run.known[i] === 1; }
 
+/** What is computed once from a run's arrays and forgotten when more of them arrive. */
+function remembered(run, name, compute) {
+  if (!run.memory.has(name)) run.memory.set(name, compute());
+  return run.memory.get(name);
+}
+
+function perplexityCurve(run) {
+  return remembered(run, "curve", () => Array.from({ length: run.columns }, (_, depth) => perplexity(run, () => depth) ?? NaN));
+}
+
 /** exp of the mean loss, each scored token read after the loops that `depthOf` gives it; null without any. */
 function perplexity(run, depthOf) {
   let sum = 0, count = 0;
@@ -28,10 +38,9 @@ function exits(run, rule, tau) {
     }
   }
   const scored = [...Array(run.rows).keys()].filter(i => isScored(run, i));
-  let whole = run.loops;
-  for (let t = 1; t <= run.loops && scored.length; t++) {
-    if (scored.every(i => statistic[i * run.columns + t] <= tau)) { whole = t; break; }
-  }
+  const largest = remembered(run, `largest ${rule}`, () => Array.from(
+    { length: run.columns }, (_, t) => t && scored.length ? Math.max(...scored.map(i => statistic[i * run.columns + t])) : NaN));
+  const first = largest.findIndex(value => value <= tau), whole = first < 0 ? run.loops : first;
   const mean = scored.length ? scored.reduce((sum, i) => sum + tokens[i], 0) / scored.length : null;
   return { tokens, whole, mean, tokenPerplexity: perplexity(run, i => tokens[i]), wholePerplexity: perplexity(run, () => whole) };
 }
@@ -40,9 +49,12 @@ function exits(run, rule, tau) {
 function reach(runs, rule) {
   let low = Infinity, high = 0;
   for (const run of runs) {
-    for (const value of run.arrays[rule]) {
-      if (value > 0 && Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
-    }
+    const [least, most] = remembered(run, `reach ${rule}`, () => {
+      const values = run.arrays[rule].filter(value => value > 0 && Number.isFinite(value));
+      return values.length ? [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))] : [Infinity, 0];
+    });
+    low = Math.min(low, least);
+    high = Math.max(high, most);
   }
   return high > 0 ? [low, Math.max(high, low * 1.001)] : [1e-3, 1];
 }
