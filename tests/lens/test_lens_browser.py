@@ -231,6 +231,7 @@ def test_markup_stays_text(address, tab):
 @pytest.mark.parametrize(("width", "dark"), [(390, False), (1600, True)])
 def test_widths_and_darkness(pair, tab, width, dark):
     page = tab(pair + "#token=5&T=4", width=width, dark=dark)
+    page.evaluate("document.querySelector('.run h2').textContent = 'a name that takes more than a line '.repeat(9)")
     page.wait_for_selector("[data-figure^=attention] svg")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     grids = [page.locator(f"[data-grid='{place}']").bounding_box() for place in (0, 1)]

@@ -116,6 +116,7 @@ def test_ctrl_c_ends_the_command(trained):
 @needs_chromium
 def test_typing_a_text_in_the_browser(served, tab):
     page = tab(served.address)
+    assert page.locator("#controls").is_hidden(), "there is nothing to control yet"
     page.locator("#live-runs input").nth(1).uncheck()
     page.fill("#live-text", "the state <i>moves</i> again")
     page.press("#live-text", "Enter")

@@ -34,6 +34,7 @@ class View {
   /** Show these runs from now on. */
   open(runs) {
     this.runs = runs;
+    document.body.classList.remove("empty");
     const main = this.find("runs");
     main.style.setProperty("--runs", runs.length);
     main.classList.toggle("one", runs.length === 1);
