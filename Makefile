@@ -1,11 +1,11 @@
-# make install | demo | test | test-matrix | soak | coverage | audit
+# make install | demo | test | test-matrix | browser | soak | coverage | audit
 # Each target sets up what it needs; a second run is fast.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
-.PHONY: install demo test test-matrix soak coverage audit clean
+.PHONY: install demo test test-matrix browser soak coverage audit clean
 
 install: $(READY)
 
@@ -34,6 +34,12 @@ test: $(READY)
 # Four runs of them, so four times as long; what it gave is in docs/operations.md.
 test-matrix: $(READY)
 	$(BIN)/python tests/matrix.py
+
+# A Chromium for the tests that look at pages; without one they are skipped.
+browser:
+	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update && apt-get install -y chromium; \
+	else echo "install chromium with this system's packages (Debian: apt install chromium, as root)"; exit 1; fi
 
 # Which lines and branches the tests reach, those of the commands that they start included.
 coverage: $(READY)

@@ -17,6 +17,7 @@ _HOMES = {
     "UserError": "scse.errors",
     "deviation_map": "scse.recurrence",
     "family": "scse.recurrence",
+    "lens": "scse.lens",
     "load_model": "scse.persistence",
     "model_config": "scse.model",
     "save_model": "scse.persistence",
@@ -28,7 +29,8 @@ __all__ = list(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+        home = importlib.import_module(_HOMES[name])
+        return home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)  # scse.lens is a package to call
     raise AttributeError(f"module 'scse' has no attribute '{name}'")
 
 

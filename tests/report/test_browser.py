@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine (Debian: apt install chromium)")
+from chromium import CHROMIUM, QUIET, needs_chromium
+
+pytestmark = needs_chromium
 
 # Appended to a copy of the page: it writes what the browser made of it where the printed document shows it.
 MEASURE = """
@@ -30,8 +30,8 @@ addEventListener("load", () => {
 
 
 def browse(page: Path, profile: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-    command += [f"--user-data-dir={profile}", "--enable-logging=stderr", "--v=0", *options, page.as_uri()]
+    command = [CHROMIUM, "--headless", *QUIET, f"--user-data-dir={profile}", "--enable-logging=stderr", "--v=0"]
+    command += [*options, page.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, check=True)
 
 

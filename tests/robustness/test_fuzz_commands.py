@@ -21,6 +21,7 @@ LONG = {
     "train": ["scse.training.trainer.train"],
     "suite": ["scse.suites.runner.run_jobs"],
     "demo": ["scse.demo.run_demo"],
+    "lens": ["scse.lens.serve.Server.run"],
     "bench": ["scse.bench.training.StepBench.__init__", "scse.bench.generation.DecodingBench.__init__"],
 }
 
@@ -97,7 +98,7 @@ def base(tmp_path_factory):
     return folder
 
 
-ON_A_RUN = ("eval", "adaptive", "pareto", "diagnose", "theory", "generate", "export")
+ON_A_RUN = ("eval", "adaptive", "pareto", "diagnose", "theory", "generate", "export", "lens")
 # Sizes that end soon: a depth of a billion is a correct request.
 SMALL = st.sampled_from([
     "1", "2", "3", "1,2", "2,1", "1,1", "0", "-1", "0.5", "nan", "inf", "1e-9", "x", "", "test", "train", "validation",

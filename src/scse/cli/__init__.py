@@ -27,6 +27,7 @@ COMMANDS = {
     "eval": "perplexity of a run at fixed depths, all from one unroll",
     "diagnose": "forcing bias, energies and gain around the anchor, step by step",
     "theory": "what the forcing bias did to a trajectory and its loss: the counterfactual decomposition",
+    "lens": "see what every loop does to every token: a page, or live",
     "export": "a run as a folder that transformers loads",
     "import": "weights of another project as a run",
     "generate": "continue a text at any depth, with a cache and early exit",

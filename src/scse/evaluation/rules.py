@@ -52,7 +52,12 @@ class PredictionKL:
 
     def _row(self, model: LoopedLM, before: Tensor, after: Tensor) -> Tensor:
         old, new = (F.log_softmax(model.head(y), dim=-1) for y in (before, after))
-        return F.kl_div(old, new, reduction="none", log_target=True).sum(-1)
+        return divergence(new, old)
+
+
+def divergence(new: Tensor, old: Tensor) -> Tensor:
+    """KL(new ‖ old) of predictions given as log-probabilities [..., V]."""
+    return F.kl_div(old, new, reduction="none", log_target=True).sum(-1)
 
 
 def _norm(x: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ Shapes: B batch, L positions, d width, H heads, K key and value heads, k = d/H.
 
 from __future__ import annotations
 
+import math
 from typing import Protocol
 
 import torch
@@ -55,10 +56,7 @@ class CausalSelfAttention(nn.Module):
 
     def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
         B, L, d = x.shape
-        q, k, v = self.qkv(x).split([d, self.shape.kv_width, self.shape.kv_width], dim=-1)
-        q = self._heads(q, past, self.q_bias, self.q_norm)
-        k = self._heads(k, past, self.k_bias, self.k_norm)
-        v = self._split(v)
+        q, k, v = self._qkv(x, past)
         if past is None:
             mixed = F.scaled_dot_product_attention(q, self._shared(k), self._shared(v), is_causal=True)
         else:
@@ -68,10 +66,24 @@ class CausalSelfAttention(nn.Module):
         output: Tensor = self.dropout(self.out(mixed.transpose(1, 2).reshape(B, L, d)))
         return output
 
+    def weights(self, x: Tensor) -> Tensor:
+        """softmax(mask(q kᵀ / √k)) [B, H, L, L], for those who want to look: `forward` never holds it."""
+        q, k, _ = self._qkv(x, None)
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+        scores = (q @ self._shared(k).transpose(-1, -2)) / math.sqrt(self.shape.head_width)
+        weights: Tensor = scores.masked_fill(later, -math.inf).softmax(-1)
+        return weights
+
     def remember(self, x: Tensor, past: Past) -> None:
         """Leave the keys and values of x in the past, and compute nothing else."""
         k, v = F.linear(x, self.qkv.weight[x.shape[-1] :]).chunk(2, dim=-1)
         past.put(self._heads(k, past, self.k_bias, self.k_norm), self._split(v))
+
+    def _qkv(self, x: Tensor, past: Past | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values by head [B, heads, L, k]"""
+        q, k, v = self.qkv(x).split([x.shape[-1], self.shape.kv_width, self.shape.kv_width], dim=-1)
+        queries = self._heads(q, past, self.q_bias, self.q_norm)
+        return queries, self._heads(k, past, self.k_bias, self.k_norm), self._split(v)
 
     def _split(self, x: Tensor) -> Tensor:
         """[B, L, heads·k] -> [B, heads, L, k]"""

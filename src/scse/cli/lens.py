@@ -1,0 +1,90 @@
+"""See what every loop does to every token: one page that needs nothing else, or live with --serve.
+
+Rows are tokens, columns are loops; a cell is the likeliest next token after that many loops, coloured by a quantity of
+your choice. A threshold that can be dragged shows where each token would stop; a click opens a token. The text is cut
+to the model's context. With --serve, type a text in the browser: the page listens on this machine alone, at an address
+that cannot be guessed, until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from scse.cli.common import Arguments, add_json, print_json, require_positive
+
+DEFAULT_PAGE = "lens.html"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, shown side by side")
+    parser.add_argument("--text", metavar="T", help="the text to look at; - reads standard input")
+    parser.add_argument("--file", metavar="F", help="a file with the text")
+    parser.add_argument("--loops", type=int, default=48, metavar="N", help="default 48")
+    parser.add_argument("--out", metavar="F.html", help=f"the page (default {DEFAULT_PAGE})")
+    parser.add_argument("--serve", action="store_true", help="a live page on this machine instead")
+    parser.add_argument("--port", type=int, metavar="P", help="of --serve (default: any free one)")
+    add_json(parser)
+
+
+def run(args: Arguments) -> None:
+    from scse.errors import UserError
+    from scse.files import expand
+    from scse.lens import lens
+    from scse.machine import keep_freed_memory
+
+    require_positive(args, "loops")
+    if args.out is not None and not args.out.endswith((".html", ".htm")):
+        raise UserError(f"--out must end in .html, got '{args.out}'")
+    if args.port is not None and not args.serve:
+        raise UserError("--port belongs to --serve; add --serve, or leave --port out")
+    if args.serve and (args.json or args.out):
+        raise UserError("--serve writes no page and prints no numbers; leave --out and --json out")
+    text = chosen_text(args)
+    keep_freed_memory()
+    if args.serve:
+        serve(args, text or "")
+        return
+    if text is None:
+        raise UserError("there is no text to look at; give some with --text or --file, or use --serve")
+    found = lens([expand(name) for name in args.runs], text, loops=args.loops)
+    if args.json and args.out is None:
+        print_json(found.plain())
+        return
+    out = expand(args.out or DEFAULT_PAGE)
+    found.save(out)
+    if args.json:
+        print_json(found.plain())
+    print(f"lens: {out}", file=sys.stderr if args.json else sys.stdout)
+
+
+def chosen_text(args: Arguments) -> str | None:
+    from scse.errors import UserError
+    from scse.files import expand
+
+    if args.text is not None and args.file is not None:
+        raise UserError("--text and --file both give a text; keep one of them")
+    if args.text == "-":
+        return sys.stdin.read()
+    if args.file is None:
+        given: str | None = args.text
+        return given
+    try:
+        return expand(args.file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read {args.file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{args.file} is not UTF-8 text; convert it first") from None
+    except ValueError as error:  # a name that no file can have
+        raise UserError(f"cannot read {args.file}: {error}") from None
+
+
+def serve(args: Arguments, text: str) -> None:
+    from scse.files import expand
+    from scse.lens import subject
+    from scse.lens.serve import Server
+
+    subjects = [subject(expand(name)) for name in args.runs]
+    with Server(subjects, text, args.loops, args.port or 0) as server:
+        print(f"lens: {server.address}   (this machine only; Ctrl-C ends it)", flush=True)
+        server.run()
