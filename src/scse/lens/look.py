@@ -12,6 +12,7 @@ import numpy as np
 from scse.data import Tokenizer
 from scse.errors import UserError
 from scse.evaluation.perplexity import perplexity
+from scse.families import FAMILIES
 from scse.lens.compute import TRACED_RULES, Rows, Trace, Window, readings, trace, window
 from scse.lens.pack import (
     SIGNIFICANT_BITS,
@@ -23,7 +24,6 @@ from scse.lens.pack import (
     rounded,
 )
 from scse.model import LoopedLM
-from scse.recurrence import FAMILIES
 
 EXACT = ("nll", "kl", *TRACED_RULES)  # what decides where a text stops and what it then costs
 Answer = int | str | None
