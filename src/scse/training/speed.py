@@ -11,6 +11,9 @@ from scse.config import TrainConfig
 from scse.flops import token_flops
 from scse.measure import elapsed
 
+SMALLEST_PRODUCT = 256
+SECONDS_TO_GROW = 0.1
+
 
 def matmul_rate(dtype: torch.dtype, device: torch.device) -> float:
     """The rate of a square product, in FLOP/s; measured once by a process, for its number of threads."""
@@ -22,17 +25,26 @@ def _known_rate(dtype: torch.dtype, device: torch.device, threads: int) -> float
     return measure_rate(dtype, device)
 
 
-def measure_rate(dtype: torch.dtype, device: torch.device, size: int = 2048, repeats: int = 3) -> float:
-    """The best of some measurements made now."""
-    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    best = float("inf")
-    for _ in range(repeats + 1):
-        begin = time.perf_counter()
-        torch.mm(left, right)
-        if device.type == "cuda":  # pragma: no cover: needs a GPU
-            torch.cuda.synchronize(device)
-        best = min(best, elapsed(begin))
-    return 2 * size**3 / best
+def measure_rate(dtype: torch.dtype, device: torch.device, largest: int = 2048, repeats: int = 3) -> float:
+    """The best of some measurements made now, of products that grow until one takes long.
+
+    Where the hardware does not multiply in a type, the largest would take a minute.
+    """
+    best, size = 0.0, SMALLEST_PRODUCT
+    while size <= largest:
+        seconds = min(_seconds(dtype, device, size) for _ in range(repeats + 1))
+        best = max(best, 2 * size**3 / seconds)
+        size = 2 * size if seconds < SECONDS_TO_GROW else largest + 1
+    return best
+
+
+def _seconds(dtype: torch.dtype, device: torch.device, size: int) -> float:
+    left, right = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(2))
+    begin = time.perf_counter()
+    torch.mm(left, right)
+    if device.type == "cuda":  # pragma: no cover: needs a GPU
+        torch.cuda.synchronize(device)
+    return elapsed(begin)
 
 
 def training_flops(config: TrainConfig, applications: int) -> float:
