@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import toys
 
+from scse.experiments.presets import find_preset
 from scse.experiments.records import Record
 from scse.experiments.suite import Suite
 from scse.report.write import write_report
@@ -35,4 +36,15 @@ def records() -> list[Record]:
 def report(tmp_path_factory, shown, records) -> Path:
     out = tmp_path_factory.mktemp("report")
     write_report(shown, toys.MINI, records, out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def demo_report(tmp_path_factory) -> Path:
+    """The demo's page, of numbers made up: many columns, one seed, and no values of the paper's."""
+    from scse.demo import DEMO
+
+    preset = find_preset("mini", "stdlib", 64, 320)
+    out = tmp_path_factory.mktemp("demo")
+    write_report([DEMO], preset, toys.demo_records(DEMO, preset), out)
     return out

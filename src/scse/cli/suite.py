@@ -63,10 +63,16 @@ def run(args: Arguments) -> int:
 
 
 def show_list(args: Arguments) -> None:
+    from scse.experiments.setting import in_the_paper
     from scse.experiments.suites import SUITES
 
     rows = [
-        {"suite": s.name, "rows": len(s.arms), "runs": sum(len(arm.seeds) for arm in s.arms), "title": s.title}
+        {
+            "suite": s.name,
+            "rows": len(s.arms),
+            "runs": sum(len(arm.seeds) for arm in s.arms),
+            "title": f"{s.title} ({in_the_paper(s)})",
+        }
         for s in SUITES.values()
     ]
     print_rows(rows, args.json)

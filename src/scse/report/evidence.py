@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from scse.experiments.records import Record
+from scse.experiments.setting import group_heading
 from scse.experiments.statistics import Summary, summarise
 from scse.experiments.suite import Arm, Column, Preset, Suite, Value, fits, trained_as, values_of
 
@@ -132,6 +133,10 @@ class Evidence:
             found.setdefault(arm.group, []).append(arm)
         return found
 
+    def heading(self, group: str) -> str:
+        """A heading of the paper's table; where it names a size that these runs do not have, with theirs."""
+        return group_heading(self.suite, self.preset, group)
+
     def comparisons(self) -> dict[str, list[Arm]]:
         """Arms that belong in one picture, those of one protocol, under a title that tells the pictures apart."""
         protocols = {arm.protocol: self.peers(arm) for arm in self.suite.arms}
@@ -140,7 +145,7 @@ class Evidence:
         groups = {name: {arm.group for arm in arms} for name, arms in protocols.items()}
         shared = [group for found in groups.values() for group in found]
         titled = all(len(found) == 1 for found in groups.values()) and len(shared) == len(set(shared))
-        return {(arms[0].group if titled else name): arms for name, arms in protocols.items()}
+        return {(self.heading(arms[0].group) if titled else name): arms for name, arms in protocols.items()}
 
     def peers(self, arm: Arm) -> list[Arm]:
         """The arms a number of this arm can be held against: those of its protocol."""

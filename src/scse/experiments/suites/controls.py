@@ -13,7 +13,7 @@ _STABILISED = ("looped", "looped-s035", "scalar-gate", "channel-gate", "norm-res
 
 ABLATIONS = table(
     "ablations",
-    "Stabilisation and capacity controls on WikiText-2, 22M",
+    "Stabilisation and capacity controls",
     loops(8, 24, 48),
     """
     = | Baseline and stabilization controls | wikitext-2
@@ -45,7 +45,7 @@ ABLATIONS = table(
 
 CAUSAL_FORCING = table(
     "add-causal-forcing",
-    "Forcing-bias controls on WikiText-103, 22M",
+    "Forcing-bias controls",
     [*loops(8, 24, 48, digits=2), LATE_BIAS],
     """
     = | | wikitext-103
@@ -76,7 +76,7 @@ CAUSAL_FORCING = table(
 
 STEP_FILM = table(
     "step_film",
-    "A learned modulation per step, WikiText-103, 22M",
+    "A learned modulation per step",
     loops(8, 24, 48, digits=2),
     """
     = | | wikitext-103
@@ -105,7 +105,7 @@ BIAS_RATIO = replace(
 
 LEAK = table(
     "secondary_condleak",
-    "A leak of the deviation, WikiText-103",
+    "A leak of the deviation",
     loops(8, 48),
     """
     = 22m | WikiText-103 22M fixed depth | wikitext-103
@@ -124,7 +124,7 @@ LEAK = table(
 
 OPERATING_POINT = table(
     "operating_point_mechanism",
-    "Gain, bias and energy late in the loop, WikiText-103, 22M",
+    "Gain, bias and energy late in the loop",
     [
         Column("T=48", depth=48),
         Column("Gain", "diagnose", "gain", depth=47, digits=5, lower=None),

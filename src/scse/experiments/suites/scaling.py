@@ -7,7 +7,7 @@ from scse.experiments.suites.tables import headers, loops, named, table
 
 STRONG = table(
     "strong_followup",
-    "Strong shared-block baselines on WikiText-103, 22M",
+    "Strong shared-block baselines",
     loops(8, 16, 32, 48),
     """
     = | | wikitext-103
@@ -28,7 +28,7 @@ STRONG = table(
 
 SCALE_50M = table(
     "scale50m_x48",
-    "50M on WikiText-103 through T = 48",
+    "A larger scale through T = 48",
     loops(8, 16, 24, 32, 48),
     """
     = | | wikitext-103-50m
@@ -42,7 +42,7 @@ _AT_95M = headers(4, 8, 16, 24, 32)
 
 SCALE_95M = table(
     "scale95m",
-    "Strong baselines at 95.6M on WikiText-103",
+    "Strong baselines at a larger scale",
     loops(4, 8, 16, 24, 32),
     """
     = | | wikitext-103-96m
@@ -62,7 +62,7 @@ SCALE_95M = table(
 
 LONGER = table(
     "long10k_95m",
-    "Twice the training at 95.6M on WikiText-103",
+    "Twice the training at a larger scale",
     loops(4, 8, 16, 24, 48),
     """
     = | | wikitext-103-96m-10k
@@ -87,7 +87,7 @@ _ALL_BUDGETS = tuple(column.header for column in _BUDGETED)
 
 ADAPTIVE = table(
     "adaptive_wt103",
-    "Adaptive depth on WikiText-103, 22M: mean loop budgets under a ceiling of 48",
+    "Adaptive depth: mean loop budgets under a ceiling of 48",
     _BUDGETED,
     """
     = | | wikitext-103
@@ -102,7 +102,7 @@ ADAPTIVE = table(
 
 ADAPTIVE_SCALE = table(
     "adaptive_scale",
-    "Adaptive depth on WikiText-103 at 50M and 95.6M",
+    "Adaptive depth at larger scales",
     _BUDGETED,
     """
     = 50m | 50M | wikitext-103-50m
