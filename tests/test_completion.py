@@ -6,10 +6,10 @@ import shutil
 import subprocess
 
 import pytest
-from scse.protocols import PROTOCOLS
 
 from scse.cli import COMMANDS, command_parser, main
 from scse.cli.completion import described_commands
+from scse.config import PROTOCOLS
 from scse.suites import SUITES
 
 

@@ -98,12 +98,14 @@ model = AutoModelForCausalLM.from_pretrained(sys.argv[1], trust_remote_code=sys.
 ids = torch.tensor([[3, 9, 40, 7]])
 print("logits", model(ids, num_loops=4).logits.double().sum().item())
 print("generated", model.generate(ids, max_new_tokens=5, do_sample=False, num_loops=2).tolist())
+if len(sys.argv) > 3:
+    model.save_pretrained(sys.argv[3])
 """
 
 
-def without_our_package(folder, home, trust):
+def without_our_package(folder, home, trust, *saved):
     return subprocess.run(
-        [sys.executable, "-c", WITHOUT_OUR_PACKAGE, str(folder), trust],
+        [sys.executable, "-c", WITHOUT_OUR_PACKAGE, str(folder), trust, *map(str, saved)],
         capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
         env={**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
@@ -117,6 +119,50 @@ def test_remote_code_works_without_our_package(folders, loaded, tmp_path):
     model = loaded[0]
     assert f"logits {model(ids, num_loops=4).logits.double().sum().item()}" in found.stdout
     assert f"generated {model.generate(ids, max_new_tokens=5, do_sample=False, num_loops=2).tolist()}" in found.stdout
+
+
+def test_a_fine_tuned_model_loads_without_our_package_wherever_it_was_saved(folders, loaded, tmp_path):
+    """Saved by the package, then loaded and saved again where the package is absent: both folders are whole."""
+    model = loaded[0]
+    model.config.auto_map = None  # as after any change of the configuration
+    with torch.no_grad():
+        model.model.tokens.weight.mul_(1.25)
+    first, second = tmp_path / "first", tmp_path / "second"
+    model.save_pretrained(first)
+    again = without_our_package(first, tmp_path / "home", "yes", second)
+    assert again.returncode == 0, again.stderr
+    found = without_our_package(second, tmp_path / "home", "yes")
+    assert found.returncode == 0, found.stderr
+    with torch.no_grad():
+        logits = model(torch.tensor([[3, 9, 40, 7]]), num_loops=4).logits.double().sum().item()
+    assert f"logits {logits}" in again.stdout
+    assert again.stdout == found.stdout
+
+
+def test_only_the_main_process_writes(loaded, tmp_path):
+    loaded[0].save_pretrained(tmp_path / "out", is_main_process=False)
+    assert not list(tmp_path.rglob("*.py"))
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077], ids=["022", "077"])
+def test_what_is_exported_follows_the_umask(folders, tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        export(open_run(folders / "run"), tmp_path / "out", 3, cache_dir=str(folders / "cache"))
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir()}
+    assert "model.safetensors" in modes
+    assert set(modes.values()) == {0o666 & ~mask}, modes
+
+
+def test_a_folder_that_is_there_is_refused_before_anything_is_measured(folders, monkeypatch, capsys):
+    def measured(*_, **__):
+        pytest.fail("measured first")
+
+    monkeypatch.setattr("scse.hf.export.perplexity_over_depths", measured)
+    assert in_process(["export", str(folders / "run"), str(folders / "out"), "--quiet"]) == 2
+    assert "already exists and is not empty" in capsys.readouterr().err
 
 
 def test_nothing_in_a_folder_runs_unless_asked(folders, tmp_path):
@@ -290,7 +336,7 @@ def test_a_full_disk_is_one_failure_whatever_the_library_calls_it(folders, tmp_p
 
     monkeypatch.setattr(scse.hf.ScseForCausalLM, "save_pretrained", full)
     with pytest.raises(RunFailure, match=r"No space left.*run the same command again"):
-        export(open_run(folders / "run"), tmp_path / "out", 8, [], "")
+        export(open_run(folders / "run"), tmp_path / "out", 8, cache_dir=str(folders / "cache"))
     assert list(tmp_path.iterdir()) == []
 
 

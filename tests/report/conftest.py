@@ -10,6 +10,7 @@ import toys
 
 from scse.records import Record
 from scse.report.write import write_report
+from scse.suites.presets import find_preset
 from scse.suites.suite import Suite
 
 NOBODY_RAN = replace(
@@ -35,4 +36,15 @@ def records() -> list[Record]:
 def report(tmp_path_factory, shown, records) -> Path:
     out = tmp_path_factory.mktemp("report")
     write_report(shown, toys.MINI, records, out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def demo_report(tmp_path_factory) -> Path:
+    """The demo's page, of numbers made up: many columns, one seed, and no values of the paper's."""
+    from scse.demo import DEMO
+
+    preset = find_preset("mini", "stdlib", 64, 320)
+    out = tmp_path_factory.mktemp("demo")
+    write_report([DEMO], preset, toys.demo_records(DEMO, preset), out)
     return out

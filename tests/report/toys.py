@@ -137,14 +137,31 @@ def every_record() -> list[Record]:
     return [*found, *(record(MINI, LOOPED, STEERING.columns[0], s, cosine, panels=panels()) for s in LOOPED.seeds)]
 
 
-def adaptive_record(arm: Arm, column: Column, seed: int) -> Record:
+def demo_records(suite: Suite, preset: Preset) -> list[Record]:
+    """One seed of each cell of the demo."""
+    level = {"looped": 240.0, "tuned-adapter": 206.0, "scse": 201.0}
+    found = []
+    for arm in suite.arms:
+        for column in suite.columns:
+            ppl = level[arm.name] * (1 + 0.3 / (column.depth or 8) + 0.004 * max(0, (column.depth or 8) - 8))
+            if column.budget is not None:
+                found.append(adaptive_record(arm, column, 0, preset, ppl))
+            elif column.task == "perplexity":
+                found.append(record(preset, arm, column, 0, {"ppl": ppl}))
+            else:
+                found.append(record(preset, arm, column, 0, {column.metric: level[arm.name] - 201.0}))
+    return found
+
+
+def adaptive_record(arm: Arm, column: Column, seed: int, preset: Preset = MINI, ppl: float | None = None) -> Record:
     draw = random.Random(f"{arm.name} {column.budget} {seed}")
     histogram = [0] * 48
     for _ in range(200):
         histogram[min(47, max(0, round(draw.gauss(column.budget or 0, 3)) - 1))] += 1
-    ppl = perplexity(arm, Column("", depth=round(column.budget or 0)), seed) * 1.004
+    if ppl is None:
+        ppl = perplexity(arm, Column("", depth=round(column.budget or 0)), seed) * 1.004
     mean = sum((depth + 1) * count for depth, count in enumerate(histogram)) / 200
-    return record(MINI, arm, column, seed, {"ppl": ppl, "mean_depth": mean}, histogram=histogram)
+    return record(preset, arm, column, seed, {"ppl": ppl, "mean_depth": mean}, histogram=histogram)
 
 
 def panels() -> dict[str, Any]:

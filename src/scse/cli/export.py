@@ -30,15 +30,14 @@ def run(args: Arguments) -> None:
     try:
         from transformers.utils.logging import disable_progress_bar
 
-        from scse.hf.export import export, measure
+        from scse.hf.export import export
     except ModuleNotFoundError as missing:
         raise UserError(f"exporting needs the package '{missing.name}'; pip install 'scse[hf]'") from None
 
     disable_progress_bar()  # of transformers, for weights that are written in a moment
     opened = open_run(args.run)
     folder = Path(args.folder)
-    measured, about = measure(opened, args.data_dir, args.cache_dir, show=not args.quiet)
-    export(opened, folder, args.loops, measured, about)
+    export(opened, folder, args.loops, args.data_dir, args.cache_dir, show=not args.quiet)
     files = sorted(path.name for path in folder.iterdir())
     if args.json:
         print_json({"folder": str(folder), "files": files, "loops": args.loops})

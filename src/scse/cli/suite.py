@@ -71,9 +71,15 @@ def run(args: Arguments) -> int:
 
 def show_list(args: Arguments) -> None:
     from scse.suites import SUITES
+    from scse.suites.setting import in_the_paper
 
     rows = [
-        {"suite": s.name, "rows": len(s.asked), "runs": sum(len(arm.seeds) for arm in s.asked), "title": s.title}
+        {
+            "suite": s.name,
+            "rows": len(s.asked),
+            "runs": sum(len(arm.seeds) for arm in s.asked),
+            "title": f"{s.title} ({in_the_paper(s)})" if s.paper else s.title,
+        }
         for s in SUITES
     ]
     print_rows(rows, args.json)

@@ -16,7 +16,6 @@ from scse.evaluation import perplexity_over_depths
 from scse.files import replacing_folder
 from scse.hf.configuration import ScseConfig
 from scse.hf.modeling import ScseForCausalLM
-from scse.hf.remote import AUTO_MAP, remote_files
 from scse.provenance import provenance
 from scse.runs import Run
 
@@ -27,13 +26,24 @@ CARD_DEPTHS = (1, 2, 4, 8, 16, 24, 48)
 CARD_WINDOWS = 64
 
 
-def export(run: Run, folder: Path, num_loops: int, measured: Sequence[DepthResult], about: str) -> None:
-    """Write the folder; half an export never exists."""
+def export(
+    run: Run,
+    folder: Path,
+    num_loops: int,
+    data_dir: str | None = None,
+    cache_dir: str | None = None,
+    show: bool = False,
+) -> None:
+    """Measure what the card says and write the folder; half an export never exists.
+
+    What stands in the way of writing is told before anything is measured.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} already exists and is not empty; name a new folder or delete it first")
     if num_loops < 1:
         raise UserError(f"loops must be at least 1, got {num_loops}")
     with replacing_folder(folder) as draft:
+        measured, about = measure(run, data_dir, cache_dir, show)
         try:
             _write(run, draft, num_loops)
         except Exception as error:
@@ -47,15 +57,12 @@ def export(run: Run, folder: Path, num_loops: int, measured: Sequence[DepthResul
 def _write(run: Run, folder: Path, num_loops: int) -> None:
     end = run.tokenizer.eot_id
     config = ScseConfig.of(run.model.config, num_loops, bos_token_id=end, eos_token_id=end, pad_token_id=end)
-    config.auto_map = AUTO_MAP
     shell = ScseForCausalLM(config)
     shell.model = run.model
     shell.generation_config = GenerationConfig(
         bos_token_id=end, eos_token_id=end, pad_token_id=end, num_loops=num_loops, max_new_tokens=64
     )
     shell.save_pretrained(folder)
-    for name, source in remote_files().items():
-        (folder / name).write_text(source, "utf-8")
     tokenizer(run).save_pretrained(folder)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from transformers import Cache, GenerationConfig, GenerationMixin, PreTrainedMod
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from scse.errors import UserError
+from scse.files import share
 from scse.generation.cache import KVCache
 from scse.generation.decode import Depth, settle
 from scse.generation.window import PaddedWindow
@@ -91,6 +93,24 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
         for name, parameter in model.model.named_parameters():
             parameter.requires_grad_(fresh[name].requires_grad)
         return loaded
+
+    def save_pretrained(self, save_directory: Any, is_main_process: bool = True, *args: Any, **kwargs: Any) -> None:
+        """As in `transformers`, with our code beside the weights: the folder loads also where this package is not.
+
+        Weights get the permissions of an ordinary new file; safetensors writes them for the owner alone.
+        """
+        ours = not self.is_remote_code()  # the code of a folder is copied by `transformers` itself
+        if ours:
+            from scse.hf.remote import AUTO_MAP, write_code
+
+            self.config.auto_map = dict(AUTO_MAP)
+        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+        folder = Path(save_directory)
+        if is_main_process and folder.is_dir():
+            for weights in folder.glob("*.safetensors"):
+                share(weights)
+            if ours:
+                write_code(folder)
 
     def _init_weights(self, module: nn.Module) -> None:
         """The model inside has drawn its weights already."""

@@ -30,6 +30,12 @@ def remote_files() -> dict[str, str]:
     return files
 
 
+def write_code(folder: Path) -> None:
+    """Put the modules into a folder whose configuration names them in `AUTO_MAP`."""
+    for name, source in remote_files().items():
+        (folder / name).write_text(source, "utf-8")
+
+
 def _flat(module: str) -> str:
     return ENTRIES.get(module, module.replace(".", "_"))
 

@@ -55,7 +55,7 @@ def window(ids: Sequence[int], longest: int) -> Window:
 
 @dataclass(frozen=True)
 class Trace:
-    """One unroll: what the head takes of h_t [T+1, L, d], what needs no readout, and attention (None where there is none).
+    """One unroll: what the head takes of h_t [T+1, L, d], what needs no readout, and attention, where there is any.
 
     `arrays` holds the statistics of `TRACED_RULES`, 'state' ‖h_t‖ and, where there is an anchor, 'deviation' ‖Δ_t‖;
     `anchor` is ‖h*‖ [L], or None with the reason.

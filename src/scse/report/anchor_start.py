@@ -16,19 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from scse.report.figures import new_figure, say
+from scse.report.figures import PAGE, say, side_by_side
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Legends stand where no path can run.
+BELOW: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, -0.17), "frameon": False, "fontsize": 8}
 INPUT_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito
 
 
-def draw_anchor_start(panels: Mapping[str, Any]) -> Figure:
+def draw_anchor_start(panels: Mapping[str, Any], room: float = PAGE) -> Figure:
     """Trajectories from the anchor against their forcing rays, and the injection-gain intervention."""
-    figure = new_figure(11, 4.6)
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = side_by_side(room, 4.9)
     moves = bool(np.any(panels["drift"]["paths"]))
     if moves:
         _drift(left, panels["drift"])
@@ -65,7 +66,7 @@ def _drift(axes: Axes, drift: Mapping[str, Any]) -> None:
     axes.plot([], [], ls="--", color="0.4", lw=0.9, label="forcing rays t·b(e)")
     axes.plot([], [], "-o", color="0.4", markersize=4, label="rollouts from Δ = 0, one colour per input")
     axes.plot([], [], ls=":", color="0.3", label=f"mean distance at t = {drift['trained']}")
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(**BELOW)
 
 
 def _dose(axes: Axes, dose: Mapping[str, Any]) -> None:
@@ -77,4 +78,4 @@ def _dose(axes: Axes, dose: Mapping[str, Any]) -> None:
             axes.plot(path[:, 0], path[:, 1], "-", lw=width, color=colour)
             axes.plot(*path[-1], marker, markersize=6, color=colour)
         axes.plot([], [], "-", marker=marker, color="0.4", lw=width, label=f"gain × {gain:g}")
-    axes.legend(frameon=False, fontsize=8, title="against the rollout without injection", title_fontsize=8)
+    axes.legend(**BELOW, title="against the rollout without injection", title_fontsize=8, ncols=len(gains))

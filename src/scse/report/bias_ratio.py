@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 
 from scse.records.statistics import summarise
 from scse.report.evidence import Evidence
-from scse.report.figures import new_figure, style
-from scse.report.panels import plain, tidy
+from scse.report.figures import COLUMN, PHONE, new_figure, style
+from scse.report.panels import folded, tidy
 from scse.suites.suite import Arm, Column
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LABELS = 0.38  # of the figure's width
 UNDERLAY = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
 
 
-def bias_ratio(evidence: Evidence) -> Figure | None:
+def bias_ratio(evidence: Evidence, room: float) -> Figure | None:
     """Bars at the last step, open markers at t = 0, a dashed line where forcing and update have the same energy."""
     columns = [c for c in evidence.suite.columns if c.metric == "bias_ratio" and c.depth is not None]
     if not columns:
@@ -33,18 +34,22 @@ def bias_ratio(evidence: Evidence) -> Figure | None:
     if not panels:
         return None
     bars = sum(map(len, panels.values()))
-    figure = new_figure(7.2, 1.3 + 0.42 * bars + 0.5 * len(panels))
+    pitch, letters = (0.42, 10) if room > PHONE else (0.52, 8)
+    figure = new_figure(min(room, COLUMN), 1.3 + pitch * bars + 0.5 * len(panels))
     grid = figure.subplots(
         len(panels), 1, sharex=True, squeeze=False, height_ratios=[len(arms) + 0.6 for arms in panels.values()]
     )
     for axes, (group, arms) in zip(grid[:, 0], panels.items(), strict=True):
         _bias_bars(axes, evidence, arms, late, first)
-        axes.set_title(plain(group), loc="left", fontsize=10, fontweight="bold")
+        labels = [folded(arm.label, 10 / letters * LABELS * figure.get_figwidth()) for arm in arms]
+        axes.set_yticks(range(len(arms)), labels, fontsize=letters)
+        axes.set_title(folded(group, (1 - LABELS) * figure.get_figwidth()), loc="left", fontsize=10, fontweight="bold")
     drawn = [evidence.cells[arm.name, late.header] for arms in panels.values() for arm in arms]
     longest = max(max(*cell.values.values(), cell.paper.mean if cell.paper else 0.0) for cell in drawn)
-    grid[-1, 0].set_xlim(0, 1.45 * max(longest, 1.0))  # room for the numbers at the ends
-    grid[-1, 0].set_xlabel("forcing bias: energy of b_t / energy of the update")
-    _bias_legend(grid[0, 0], late, first)
+    ends = 1.45 if room > PHONE else 2.4  # room for the numbers at the ends of the bars
+    grid[-1, 0].set_xlim(0, ends * max(longest, 1.0))
+    grid[-1, 0].set_xlabel(folded("energy of the forcing / energy of the update", (1 - LABELS) * figure.get_figwidth()))
+    _bias_legend(figure, late, first, any(cell.paper for cell in drawn))
     return figure
 
 
@@ -66,12 +71,11 @@ def _bias_bars(axes: Axes, evidence: Evidence, arms: Sequence[Arm], late: Column
             mean = summarise(dict(start.values)).mean
             axes.plot(mean, place, "o", markersize=8, markerfacecolor="white", markeredgecolor=colour, zorder=5)
     axes.axvline(1, color="0.3", ls="--", lw=1, zorder=0)
-    axes.set_yticks(range(len(arms)), [plain(arm.label) for arm in arms])
     axes.invert_yaxis()
     tidy(axes)
 
 
-def _bias_legend(axes: Axes, late: Column, first: Column | None) -> None:
+def _bias_legend(figure: Figure, late: Column, first: Column | None, paper: bool) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -79,6 +83,9 @@ def _bias_legend(axes: Axes, late: Column, first: Column | None) -> None:
     if first:
         marker = {"marker": "o", "ls": "", "markersize": 8, "markerfacecolor": "white", "markeredgecolor": "0.4"}
         handles.append(Line2D([], [], label="t = 0", **marker))  # type: ignore[arg-type]
-    handles.append(Line2D([], [], color="black", marker="|", ls="", markersize=11, label=f"paper, t = {late.depth}"))
+    if paper:
+        tick = {"color": "black", "marker": "|", "ls": "", "markersize": 11}
+        handles.append(Line2D([], [], label=f"paper, t = {late.depth}", **tick))  # type: ignore[arg-type]
     handles.append(Line2D([], [], color="0.3", ls="--", lw=1, label="equal energies"))
-    axes.figure.legend(handles=handles, loc="outside upper right", ncols=4, frameon=False, fontsize=9)
+    columns = 2 if figure.get_figwidth() <= PHONE else 4
+    figure.legend(handles=handles, loc="outside upper right", ncols=columns, frameon=False, fontsize=9)

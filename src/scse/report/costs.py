@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Cost = list[tuple[float, float]]
 
 
-def exit_depths(evidence: Evidence) -> Figure | None:
+def exit_depths(evidence: Evidence, room: float) -> Figure | None:
     """After how many loops examples stop, for each mean budget: shares of all examples, all seeds together."""
     columns = {c.budget: c for c in evidence.suite.columns if c.budget is not None and c.metric == "ppl"}
     panels: dict[str, list[tuple[Arm, np.ndarray]]] = {}
@@ -35,7 +35,7 @@ def exit_depths(evidence: Evidence) -> Figure | None:
                 panels[f"{group}, mean budget {budget:g}".removeprefix(", ")] = shown
     if not panels:
         return None
-    figure, places = panelled(panels, height=3.2, per_row=3)
+    figure, places = panelled(panels, room, height=3.2, per_row=3)
     for axes, histograms in zip(places, panels.values(), strict=True):
         for arm, shares in histograms:
             colour, _ = style(arm.family)
@@ -61,7 +61,7 @@ def _exit_shares(evidence: Evidence, arm: Arm, column: Column) -> np.ndarray | N
     return shares
 
 
-def pareto(evidence: Evidence) -> Figure | None:
+def pareto(evidence: Evidence, room: float) -> Figure | None:
     """Perplexity against the paper's FLOP proxy, head included: lines over depths, open markers for adaptive depth."""
     fixed = next((c for c in evidence.suite.columns if c.task == "perplexity" and c.depth is not None), None)
     adaptive = [c for c in evidence.suite.columns if c.budget is not None and c.metric == "ppl"]
@@ -75,14 +75,14 @@ def pareto(evidence: Evidence) -> Figure | None:
                 panels.setdefault(group, []).append((arm, along, apart))
     if not panels:
         return None
-    figure, places = panelled(panels, height=4.2)
+    figure, places = panelled(panels, room, height=4.2)
     for axes, drawn in zip(places, panels.values(), strict=True):
         for arm, along, apart in drawn:
             colour, marker = style(arm.family)
             axes.plot(*_xy(along), "-", color=colour, marker=marker, markersize=6, label=plain(arm.label))
             axes.plot(*_xy(apart), ls="", color=colour, marker=marker, markersize=8, fillstyle="none")
         plain_log_axis(axes)
-        axes.set_xlabel("MFLOPs per token (proxy, head included; log scale)")
+        axes.set_xlabel("MFLOPs per token, log scale")
         axes.set_ylabel("perplexity")
         axes.grid(alpha=0.25)
         tidy(axes)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from scse.records import Record
 from scse.records.statistics import Summary, summarise
+from scse.suites.setting import group_heading
 from scse.suites.suite import Arm, Column, Preset, Suite, Value, fits, seeds_of, trained_as, values_of
 
 COMPLETE, PARTIAL, MISSING = "complete", "partial", "missing"
@@ -156,6 +157,10 @@ class Evidence:
             found.setdefault(arm.group, []).append(arm)
         return found
 
+    def heading(self, group: str) -> str:
+        """A heading of the paper's table; where it names a size that these runs do not have, with theirs."""
+        return group_heading(self.suite, self.preset, group)
+
     def comparisons(self) -> dict[str, list[Arm]]:
         """Arms that belong in one picture, those of one protocol, under a title that tells the pictures apart."""
         protocols = {arm.protocol: self.peers(arm) for arm in self.suite.arms}
@@ -164,7 +169,7 @@ class Evidence:
         groups = {name: {arm.group for arm in arms} for name, arms in protocols.items()}
         shared = [group for found in groups.values() for group in found]
         titled = all(len(found) == 1 for found in groups.values()) and len(shared) == len(set(shared))
-        return {(arms[0].group if titled else name): arms for name, arms in protocols.items()}
+        return {(self.heading(arms[0].group) if titled else name): arms for name, arms in protocols.items()}
 
     def peers(self, arm: Arm) -> list[Arm]:
         """The arms a number of this arm can be held against: those of its protocol."""

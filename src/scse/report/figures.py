@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Widths in inches: a figure of several panels across a page, one of a single panel, one on a telephone.
+PAGE, COLUMN, PHONE = 10.0, 7.2, 3.7
+HEADROOM = 0.16  # of a depth response's height, above the highest point
+
 
 def style(family: str) -> tuple[str, str]:
     """Colour and marker of a family, the same in every figure."""
@@ -64,18 +68,25 @@ def _depth_axis(axes: Axes, depths: list[int], trained: int) -> None:
 
 
 def _shifted_log_axis(axes: Axes, values: list[float]) -> None:
-    """log(PPL − c) with c a little below the smallest value: differences near the best stay visible."""
+    """log(PPL − c) with c a little below the smallest value: differences near the best stay visible.
+
+    Above the curves there is room for words.
+    """
     from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
     low, high = min(values), max(values)
-    shift = low - 0.25 * max(high - low, 0.01 * low)
+    span = max(high - low, 0.01 * low)
+    shift = low - 0.25 * span
     axes.set_yscale(
         "function",
         functions=(lambda y: np.log(np.maximum(y - shift, 1e-12)), lambda u: np.exp(u) + shift),
     )
+    bottom, top = np.log(0.25 * span), np.log(high - shift)
+    reach = (top - bottom) / (1 - HEADROOM - 0.05)
+    axes.set_ylim(*(np.exp([bottom - 0.05 * reach, top + HEADROOM * reach]) + shift))
     axes.yaxis.set_major_locator(MaxNLocator(8))
     axes.yaxis.set_major_formatter(ScalarFormatter())
-    axes.set_ylabel(f"perplexity (scale: log(PPL − {shift:.1f}))")
+    axes.set_ylabel(f"perplexity (scale: log(PPL {'−' if shift > 0 else '+'} {abs(shift):.1f}))")
 
 
 def pareto_figure(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -104,6 +115,13 @@ def new_figure(width: float, height: float = 4.2) -> Figure:
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def side_by_side(room: float, height: float) -> tuple[Figure, np.ndarray]:
+    """A figure of two panels, one above the other where the room is not that of a page."""
+    stacked = room < PAGE
+    figure = new_figure(min(room, PAGE), height * (2 if stacked else 1))
+    return figure, figure.subplots(*((2, 1) if stacked else (1, 2)))
 
 
 def say(axes: Axes, text: str) -> None:

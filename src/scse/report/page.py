@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from scse.records import Record
 from scse.report.claims import CONTRADICTED, PENDING, SUPPORTED, TIMED, UNDECIDED, Comparison, Judgement, judge_all
 from scse.report.evidence import MISSING, Evidence, Shelf, gather
-from scse.report.pictures import Rendered, render
+from scse.report.pictures import Rendered, in_page_colours, render
 from scse.report.suite_figures import identifier, pictures
-from scse.report.tables import Table, difference_digits, differences, ratios, results
-from scse.report.wording import bootstrap, interval, number, percent, plural
+from scse.report.tables import Table, difference_digits, differences, ratios, results, turned
+from scse.report.wording import INDEXED, bootstrap, interval, number, percent, plural
+from scse.suites.setting import setting
 from scse.suites.suite import Preset, Suite
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 VERDICTS = (SUPPORTED, CONTRADICTED, UNDECIDED, PENDING)
 NOT_COMPARABLE = (
@@ -33,10 +38,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Chapter:
-    """One suite, ready to be written in any format. `name` can stand in file names and ids."""
+    """One suite, ready to be written in any format. `name` can stand in file names and ids.
+
+    `setting` says of what size the runs are, and the paper's; `paper` whether there are values of the paper's.
+    """
 
     name: str
     title: str
+    setting: str
+    paper: bool
     suite: str
     state: str
     found: int
@@ -69,15 +79,17 @@ def chapters(suites: Sequence[Suite], preset: Preset, records: Sequence[Record])
 def chapter(evidence: Evidence) -> Chapter:
     suite, preset = evidence.suite, evidence.preset
     judgements = judge_all(evidence)
-    tables = [("results", results(evidence))]
+    tables = [("results", turned(results(evidence)))]
     if preset.mini:
-        tables.append(("ratios", ratios(evidence)))
+        tables.append(("ratios", turned(ratios(evidence))))
     if judgements:
         tables.append(("differences", differences(judgements)))
     found, wanted = evidence.counts
     return Chapter(
         name=identifier(suite.name),
         title=suite.title,
+        setting=setting(suite, preset),
+        paper=bool(suite.paper),
         suite=suite.name,
         state=evidence.state,
         found=found,
@@ -157,6 +169,13 @@ def origin(records: Sequence[Record]) -> Origin:
     return Origin(len(records), len(runs), tuple(revisions), tuple(versions), times[0][:10], times[-1][:10])
 
 
+def indices(text: str) -> Markup:
+    """Text as markup, in which a letter with an index, such as R_47, has it below the line."""
+    from markupsafe import Markup, escape
+
+    return Markup(INDEXED.sub(r"\1<sub>\2</sub>", str(escape(text))))
+
+
 def page(parts: Sequence[Chapter], drawings: Sequence[Rendered], preset: Preset, source: Origin) -> str:
     """The report as one HTML page that needs nothing else."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -169,6 +188,7 @@ def page(parts: Sequence[Chapter], drawings: Sequence[Rendered], preset: Preset,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters |= {"indices": indices, "in_page_colours": in_page_colours}
     totals = count_verdicts(finding for part in parts for finding in part.findings)
     template = environment.get_template("report.html.j2")
     return template.render(

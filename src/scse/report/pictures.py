@@ -1,4 +1,4 @@
-"""A figure as PNG bytes and as SVG text that can stand in a page beside others."""
+"""A figure as PNG bytes and as SVG text that can stand in a page beside others, in its colours and at its width."""
 
 from __future__ import annotations
 
@@ -12,27 +12,34 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PNG_DPI = 150
+# A grey as matplotlib writes it in a style: equal parts of red, green and blue.
+_GREY = re.compile(r"(?<=: )#([0-9a-f]{2})\1\1\b")
 _PROLOGUE = '<?xml version="1.0" encoding="utf-8"?>\n'
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A named figure with its caption and a description for those who cannot see it; no figure: nothing to show."""
+    """A named figure with its caption and a description for those who cannot see it; no figure: nothing to show.
+
+    `narrow` is the same figure drawn for a telephone.
+    """
 
     name: str
     caption: str
     description: str
     figure: Figure | None
+    narrow: Figure | None = None
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """A picture as it is written; `svg` and `png` are empty where there is nothing to show."""
+    """A picture as it is written; `svg`, `narrow` and `png` are empty where there is nothing to show."""
 
     name: str
     caption: str
     description: str
     svg: str
+    narrow: str
     png: bytes
 
     @property
@@ -43,8 +50,25 @@ class Rendered:
 def render(picture: Picture) -> Rendered:
     about = (picture.name, picture.caption, picture.description)
     if picture.figure is None:
-        return Rendered(*about, svg="", png=b"")
-    return Rendered(*about, svg=_svg(picture.figure, picture.name, picture.description), png=_png(picture.figure))
+        return Rendered(*about, svg="", narrow="", png=b"")
+    narrow = picture.narrow and _svg(picture.narrow, f"{picture.name}-narrow", picture.description)
+    svg = _svg(picture.figure, picture.name, picture.description)
+    return Rendered(*about, svg=svg, narrow=narrow or "", png=_png(picture.figure))
+
+
+def in_page_colours(svg: str) -> str:
+    """Black becomes the page's ink, white its paper and greys their mixtures: one drawing for light and dark pages.
+
+    Colours proper stay. Outside a page the variables mean nothing, so the files keep the colours they were drawn in.
+    """
+
+    def colour(found: re.Match[str]) -> str:
+        level = int(found.group(1), 16)
+        if level in (0, 255):
+            return "var(--figure-paper)" if level else "var(--figure-ink)"
+        return f"color-mix(in srgb, var(--figure-paper) {level / 2.55:.0f}%, var(--figure-ink))"
+
+    return _GREY.sub(colour, svg)
 
 
 def _svg(figure: Figure, name: str, description: str) -> str:

@@ -15,7 +15,7 @@ from scse.report.anchor_start import draw_anchor_start
 from scse.report.bias_ratio import bias_ratio
 from scse.report.costs import exit_depths, pareto
 from scse.report.evidence import Evidence
-from scse.report.figures import Line, draw_depth_response, style
+from scse.report.figures import PAGE, PHONE, Line, draw_depth_response, style
 from scse.report.panels import panelled, plain, shared_legend, tidy
 from scse.report.pictures import Picture
 from scse.suites.suite import Arm, Column
@@ -25,13 +25,17 @@ if TYPE_CHECKING:
 
 STROKES = ("-", "--", ":", "-.")
 
-Drawing = Callable[[Evidence], "Figure | None"]
+# The evidence, and the width there is for the figure, in inches.
+Drawing = Callable[[Evidence, float], "Figure | None"]
 
 
 @dataclass(frozen=True)
 class Kind:
+    """How a figure is drawn, what is said about it, and what more where the paper has values of its own."""
+
     draw: Drawing
     caption: str
+    paper: str = ""
 
 
 def pictures(evidence: Evidence) -> list[Picture]:
@@ -42,9 +46,9 @@ def pictures(evidence: Evidence) -> list[Picture]:
         if name not in KINDS:
             raise unknown_name("kind of figure", name, KINDS)
         kind = KINDS[name]
-        figure = kind.draw(evidence)
-        description = f"{suite.title}. {kind.caption}"
-        found.append(Picture(f"{identifier(suite.name)}-{name}", kind.caption, description, figure))
+        caption = kind.caption + (kind.paper if suite.paper else "")
+        drawn = (kind.draw(evidence, room) for room in (PAGE, PHONE))
+        found.append(Picture(f"{identifier(suite.name)}-{name}", caption, f"{suite.title}. {caption}", *drawn))
     return found
 
 
@@ -53,7 +57,7 @@ def identifier(name: str) -> str:
     return re.sub(r"[^\w-]", "-", name)
 
 
-def depth_response(evidence: Evidence) -> Figure | None:
+def depth_response(evidence: Evidence, room: float) -> Figure | None:
     column = next((c for c in evidence.suite.columns if c.task == "perplexity" and c.depth is not None), None)
     if column is None:
         return None
@@ -63,7 +67,7 @@ def depth_response(evidence: Evidence) -> Figure | None:
     if not panels:
         return None
     trained = int(str(evidence.preset.settings(evidence.suite.arms[0]).get("max_loops", 8)))
-    figure, places = panelled(panels, height=4.4)
+    figure, places = panelled(panels, room, height=4.4)
     for axes, lines in zip(places, panels.values(), strict=True):
         draw_depth_response(axes, lines, trained)
         tidy(axes)
@@ -92,12 +96,12 @@ def _lines(evidence: Evidence, arms: Sequence[Arm], column: Column) -> list[Line
     return lines
 
 
-def anchor_start(evidence: Evidence) -> Figure | None:
+def anchor_start(evidence: Evidence, room: float) -> Figure | None:
     """The first steering diagnosis of the suite's runs."""
     for arm in evidence.suite.arms:
         for record in evidence.shelf.of_task(arm, "steering"):
             if "panels" in record.facts:
-                return draw_anchor_start(record.facts["panels"])
+                return draw_anchor_start(record.facts["panels"], room)
     return None
 
 
@@ -109,8 +113,9 @@ KINDS: Mapping[str, Kind] = {
     ),
     "bias-ratio": Kind(
         bias_ratio,
-        "Forcing-bias energy ratio R_t. Bars: last step; open circles: first step; black ticks: the paper's value. At "
-        "the dashed line the forcing at the anchor has as much energy as the update that was made.",
+        "Forcing-bias energy ratio R_t. Bars: last step; open circles: first step. At the dashed line the forcing at "
+        "the anchor has as much energy as the update that was made.",
+        " Ticks across the bars: the paper's value.",
     ),
     "anchor-start": Kind(
         anchor_start,
@@ -120,6 +125,8 @@ KINDS: Mapping[str, Kind] = {
         exit_depths, "After how many loops examples stop, at thresholds calibrated for a mean budget; seeds together."
     ),
     "pareto": Kind(
-        pareto, "Quality against cost. Lines join fixed depths, open markers are adaptive; costs are the FLOP proxy."
+        pareto,
+        "Quality against cost. Lines join fixed depths, open markers are adaptive; costs are the FLOP proxy, head "
+        "included.",
     ),
 }

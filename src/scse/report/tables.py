@@ -23,6 +23,8 @@ from scse.suites.suite import Arm, Column
 
 RATIO_DIGITS = 3
 SIDES = ("paper", "ours")
+MANY_COLUMNS = 6
+SHORT = 12
 DIFFERENCE_HEADS = ("Column", "Paper", "Ours ± 95 % t", "Bootstrap 95 %", "Seeds")
 
 
@@ -75,17 +77,43 @@ class Table:
         """Rows, without the headings."""
         return sum(len(section.rows) for section in self.sections)
 
+    @property
+    def short_labels(self) -> bool:
+        """Whether every label is a word or two."""
+        return all(len(row.label) <= SHORT for section in self.sections for row in section.rows)
+
+
+def turned(table: Table) -> Table:
+    """The table with its columns as rows, where it has many columns, fewer rows and one section; else as it is."""
+    if len(table.sections) != 1 or not table.length < len(table.heads) > MANY_COLUMNS:
+        return table
+    (section,) = table.sections
+    parts = table.heads[0].parts
+    step = max(1, len(parts))
+    heads = tuple(Head(_as_head(row), parts) for row in section.rows)
+    rows = tuple(
+        Row(head.text, tuple(entry for row in section.rows for entry in row.entries[step * place : step * (place + 1)]))
+        for place, head in enumerate(table.heads)
+    )
+    return Table(table.caption, "Number", heads, (Section(section.heading, rows),))
+
+
+def _as_head(row: Row) -> str:
+    remarks = ", ".join(filter(None, ("reference" if row.reference else "", row.note)))
+    return f"{row.label} ({remarks})" if remarks else row.label
+
 
 RowOf = Callable[[Arm], Row]
 
 
 def results(evidence: Evidence) -> Table:
-    """The paper's table with ours beside it; the best of each protocol in bold."""
+    """The paper's table with ours beside it, or ours alone; the best of each protocol in bold."""
     best = Best(evidence)
+    sides = (_paper_entry, _our_entry) if evidence.suite.paper else (_our_entry,)
 
     def row(arm: Arm) -> Row:
         cells = [evidence.cells[arm.name, column.header] for column in evidence.suite.columns]
-        entries = [entry for cell in cells for entry in (_paper_entry(cell, best), _our_entry(cell, best))]
+        entries = [entry_of(cell, best) for cell in cells for entry_of in sides]
         return _share_note(Row(arm.label, tuple(entries), reference=arm.reference), cells)
 
     caption = "Ours: mean ± sample standard deviation (number of seeds). Bold: best of its protocol, references apart."
@@ -100,7 +128,8 @@ def ratios(evidence: Evidence) -> Table:
         entries = []
         for column in evidence.suite.columns:
             cell, origin = (evidence.cells[name, column.header] for name in (arm.name, base.name))
-            entries += [Entry(_paper_ratio(cell, origin)), Entry(_our_ratio(cell, origin), state=_state(cell))]
+            entries += [Entry(_paper_ratio(cell, origin))] if evidence.suite.paper else []
+            entries.append(Entry(_our_ratio(cell, origin), state=_state(cell)))
         return Row(arm.label, tuple(entries), reference=arm.reference)
 
     bases = list(dict.fromkeys(evidence.peers(arm)[0].label for arm in evidence.suite.arms))
@@ -154,11 +183,13 @@ class Best:
 
 
 def _pairs(evidence: Evidence) -> tuple[Head, ...]:
-    return tuple(Head(column.header, SIDES) for column in evidence.suite.columns)
+    return tuple(Head(column.header, SIDES if evidence.suite.paper else ()) for column in evidence.suite.columns)
 
 
 def _sections(evidence: Evidence, row_of: RowOf) -> tuple[Section, ...]:
-    return tuple(Section(group, tuple(map(row_of, arms))) for group, arms in evidence.groups().items())
+    return tuple(
+        Section(evidence.heading(group), tuple(map(row_of, arms))) for group, arms in evidence.groups().items()
+    )
 
 
 def _paper_entry(cell: Cell, best: Best) -> Entry:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from scse.records.statistics import PairedDifference, Summary
 from scse.suites.statements import Printed, Value
 
 ABSENT = "—"
+# A letter with an index, such as R_47 or E_Δ,47; not a name with an underscore.
+INDEXED = re.compile(r"(?<!\w)([^\W\d_])_(\w+(?:,\w+)*)")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

@@ -46,6 +46,7 @@ def put_figure(folder: Path, figure: Rendered) -> None:
 
 def markdown_file(part: Chapter) -> str:
     paragraphs = [f"Suite `{part.suite}`: {part.state}, {part.found} of {part.wanted} numbers."]
+    paragraphs.append(f"Runs: {markdown.escape(part.setting)}.")
     paragraphs += map(markdown.escape, part.remarks)
     if part.findings:
         lines = (f"{place}. {claim_line(found)}" for place, found in enumerate(part.findings, start=1))

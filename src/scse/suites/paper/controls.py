@@ -15,7 +15,7 @@ _STABILISED = ("looped", "looped-s035", "scalar-gate", "channel-gate", "norm-res
 
 ABLATIONS = table(
     "ablations",
-    "Stabilisation and capacity controls on WikiText-2, 22M",
+    "Stabilisation and capacity controls",
     loops(8, 24, 48),
     """
     = | Baseline and stabilization controls | wikitext-2
@@ -48,7 +48,7 @@ ABLATIONS = table(
 
 CAUSAL_FORCING = table(
     "add-causal-forcing",
-    "Forcing-bias controls on WikiText-103, 22M",
+    "Forcing-bias controls",
     [*loops(8, 24, 48, digits=2), LATE_BIAS, RAW[1]],
     """
     = | | wikitext-103
@@ -107,7 +107,7 @@ CAUSAL_FORCING = replace(CAUSAL_FORCING, arms=(*CAUSAL_FORCING.arms, _MASKED))
 
 STEP_FILM = table(
     "step_film",
-    "A learned modulation per step, WikiText-103, 22M",
+    "A learned modulation per step",
     loops(8, 24, 48, digits=2),
     """
     = | | wikitext-103
@@ -137,7 +137,7 @@ BIAS_RATIO = replace(
 
 LEAK = table(
     "secondary_condleak",
-    "A leak of the deviation, WikiText-103",
+    "A leak of the deviation",
     loops(8, 48),
     """
     = 22m | WikiText-103 22M fixed depth | wikitext-103
@@ -156,7 +156,7 @@ LEAK = table(
 
 OPERATING_POINT = table(
     "operating_point_mechanism",
-    "Gain, bias and energy late in the loop, WikiText-103, 22M",
+    "Gain, bias and energy late in the loop",
     [
         Column("T=48", depth=48),
         diagnosed("Gain", "gain", 47, 5),

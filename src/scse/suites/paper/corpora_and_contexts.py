@@ -13,7 +13,7 @@ WEIGHTS = Column("Weights at 16 bits (MB)", "size", "parameters", unit=2e-6, dig
 
 CONTEXTS = table(
     "contexts",
-    "Contexts of 512 and 1,024 on WikiText-103, 22M",
+    "Longer contexts",
     [*loops(4, 8, 16, 24, 48), WEIGHTS],
     """
     = 512 | Context 512 | wikitext-103-ctx512
@@ -69,7 +69,7 @@ _WEB_CLAIMS = [
 
 OPENWEBTEXT = table(
     "owt_train",
-    "Trained on OpenWebText, 22M",
+    "Another training corpus",
     loops(8, 16, 24, 48),
     """
     = | | openwebtext
@@ -84,7 +84,7 @@ OPENWEBTEXT = table(
 
 C4 = table(
     "c4_train",
-    "Trained on English C4, 22M",
+    "A third training corpus",
     loops(8, 16, 24, 48),
     """
     = | | c4
@@ -128,7 +128,7 @@ def _transfer_claims(size: str, group: str, others: str, best_at_8: str) -> list
 
 TRANSFER = table(
     "heldout_transfer",
-    "WikiText-103 models on held-out web text (perplexity in thousands)",
+    "Transfer to held-out text of another kind (perplexity in thousands)",
     [*_heldout("OpenWebText", "openwebtext"), *_heldout("C4", "c4")],
     """
     = 22m | 22M WikiText-103 5k trained weights | wikitext-103
@@ -206,7 +206,7 @@ def _completion_claims(size: str, group: str, others: str, deep: int) -> list[Cl
 
 LAMBADA = table(
     "lambada",
-    "LAMBADA: the last word of a passage, by WikiText-103 models",
+    "LAMBADA: the last word of a passage",
     [*_completion(8), *_completion(32), *_completion(48), *EXACT],
     """
     = 22m | 22M WikiText-103 5k | wikitext-103
@@ -264,7 +264,7 @@ LAMBADA = table(
 
 C4_SCALE = table(
     "add-scale-real-corpus",
-    "Trained on English C4, 136.5M",
+    "A third training corpus at the largest scale",
     loops(8, 24, 48, digits=2),
     """
     = | | c4-137m
@@ -281,7 +281,7 @@ C4_SCALE = table(
 
 C4_LONG = table(
     "add-c4-long50k",
-    "Trained on English C4 ten times as long, 136.5M",
+    "Much longer training at the largest scale",
     loops(8, 16, 32, 48, 96, digits=2),
     """
     = | | c4-137m-50k

@@ -38,7 +38,7 @@ _THREE = headers(8, 24, 48)
 
 STEP_CONDITIONING = table(
     "stepcond_wt103",
-    "SCSE against recurrent-step-conditioned and other shared-block controls on WikiText-103",
+    "SCSE against recurrent-step-conditioned and other shared-block controls",
     loops(8, 24, 48),
     """
     = 22m | 22M | wikitext-103
@@ -89,7 +89,7 @@ _METHODS = ("looped", "tuned-adapter", "step-adapter", "scse")
 
 DEPTH_RESPONSE = table(
     "wt103-depth-response",
-    "Perplexity over loop depth, 95.6M, WikiText-103",
+    "Perplexity over loop depth",
     [*loops(4, 8, 12, 16, 24, 32, 48), change(8, 48)],
     """
     = | 95.6M | wikitext-103-96m
@@ -123,7 +123,7 @@ _OTHER_ANCHORS = ("scse-embedding", "scse-initial", "scse-random")
 
 ANCHOR_DESIGN = table(
     "add-anchor-design",
-    "Which anchor: learned, the embedding, the initial state, a frozen random projection (WikiText-103, 22M)",
+    "Which anchor: learned, the embedding, the initial state, a frozen random projection",
     loops(8, 24, 48, digits=2),
     """
     = | | wikitext-103
@@ -181,7 +181,7 @@ EXACT_ZERO = Claim(
 
 BIAS = table(
     "bias_decomp",
-    "The response at the anchor in trained WikiText-103 models",
+    "The response at the anchor of trained models",
     [FIRST_BIAS, LATE_BIAS, LATE_ENERGY, *RAW],
     """
     = 22m | 22M | wikitext-103
@@ -217,7 +217,7 @@ BIAS = table(
 
 ANCHOR_START = table(
     "zdfb-empirical",
-    "Started at the anchor: forcing-aligned motion in one WikiText-2 model",
+    "Started at the anchor: forcing-aligned motion in one model",
     [FIRST_BIAS, LATE_BIAS, PUSH, *STEERED],
     """
     = | | wikitext-2

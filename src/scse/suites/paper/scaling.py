@@ -7,7 +7,7 @@ from scse.suites.suite import Claim, Column
 
 STRONG = table(
     "strong_followup",
-    "Strong shared-block baselines on WikiText-103, 22M",
+    "Strong shared-block baselines",
     loops(8, 16, 32, 48),
     """
     = | | wikitext-103
@@ -28,7 +28,7 @@ STRONG = table(
 
 SCALE_50M = table(
     "scale50m_x48",
-    "50M on WikiText-103 through T = 48",
+    "A larger scale through T = 48",
     loops(8, 16, 24, 32, 48),
     """
     = | | wikitext-103-50m
@@ -44,7 +44,7 @@ _AT_96M = named("looped tuned-adapter step-adapter scse", "96m")
 
 SCALE_95M = table(
     "scale95m",
-    "Strong baselines at 95.6M on WikiText-103",
+    "Strong baselines at a larger scale",
     loops(4, 8, 16, 24, 32),
     """
     = | | wikitext-103-96m
@@ -64,7 +64,7 @@ SCALE_95M = table(
 
 LONGER = table(
     "long10k_95m",
-    "Twice the training at 95.6M on WikiText-103",
+    "Twice the training at a larger scale",
     [*loops(4, 8, 16, 24, 48), change(4, 8)],
     """
     = | | wikitext-103-96m-10k
@@ -134,7 +134,7 @@ def _calibrated(arms: tuple[str, ...]) -> list[Claim]:
 
 ADAPTIVE = table(
     "adaptive_wt103",
-    "Adaptive depth on WikiText-103, 22M: mean loop budgets under a ceiling of 48",
+    "Adaptive depth: mean loop budgets under a ceiling of 48",
     [*_BUDGETED, *_ACHIEVED],
     """
     = | | wikitext-103
@@ -149,7 +149,7 @@ ADAPTIVE = table(
 
 ADAPTIVE_SCALE = table(
     "adaptive_scale",
-    "Adaptive depth on WikiText-103 at 50M and 95.6M",
+    "Adaptive depth at larger scales",
     [*_BUDGETED, *_ACHIEVED],
     """
     = 50m | 50M | wikitext-103-50m

@@ -25,7 +25,6 @@ from scse.suites.statements import Place
 from scse.suites.suite import (
     DEFAULT_SEEDS,
     EXPANDED_SEEDS,
-    PROFILED_SEQUENCES,
     Arm,
     Claim,
     Column,
@@ -33,6 +32,7 @@ from scse.suites.suite import (
     Suite,
     Value,
 )
+from scse.tasks.base import PROFILED_SEQUENCES
 
 LABELS = {
     "looped": "Looped Transformer baseline",
