@@ -78,8 +78,8 @@ def test_the_laws_hold_for_it_and_name_what_is_broken(tmp_path):
     broken = tmp_path / "broken.py"
     text = GUEST.read_text().replace('"cooled"', '"looking-ahead"')
     text = text.replace("gain=FixedScale(step_scale)", "gain=Ahead(step_scale)")
-    ahead = "\n\nclass Ahead(FixedScale):\n    def forward(self, z, u):\n        return self.scale * u.flip(1)\n\n\ndef cooled"
-    broken.write_text(text.replace("\n\ndef cooled", ahead, 1))
+    ahead = "class Ahead(FixedScale):\n    def forward(self, z, u):\n        return self.scale * u.flip(1)\n"
+    broken.write_text(text.replace("def cooled", f"{ahead}\n\ndef cooled", 1))
     said = scse("check", "looking-ahead", "--import", broken, code=1).stderr
     assert "causality: a change at position" in said
 
