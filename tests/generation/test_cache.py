@@ -220,7 +220,7 @@ class TwoPasts(Direct):
 
     def forward(self, core, drive, t, z, frame, memory=None):
         pasts = (None, None) if memory is None else (memory.past(0).layer(0), memory.past(1).layer(0))
-        return core.second(z + core.block(z, pasts[0]), pasts[1])
+        return z, core.second(z + core.block(z, pasts[0]), pasts[1])
 
 
 @torch.no_grad()

@@ -288,7 +288,7 @@ class LayersView:
     def layer(self, number: int) -> SlotView:
         if number >= self.count:
             raise UserError(
-                f"family '{self.view.cache.model.config.family}' asks for the past of layer {number}, and its shape has "
+                f"family '{self.view.cache.model.config.family}' asks for the past of layer {number}; its shape has "
                 f"{self.count}; set core={number + 1}, or use no cache (use_cache=False in transformers)"
             )
         if self.traced:
