@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -35,20 +35,22 @@ def sources(package: Path = PACKAGE) -> dict[str, str]:
     return found
 
 
-def imported(source: str) -> Iterator[tuple[str, str]]:
+@cache
+def imported(source: str) -> list[tuple[str, str]]:
     """(module, name) of all absolute imports, also inside functions, except those only a type checker reads."""
-    waiting: list[ast.AST] = [ast.parse(source)]
+    found, waiting = [], [ast.parse(source)]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             waiting += node.orelse
             continue
         if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
+            found += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: a relative import"
-            yield from ((node.module or "", alias.name) for alias in node.names)
+            found += [(node.module or "", alias.name) for alias in node.names]
         waiting += ast.iter_child_nodes(node)
+    return found
 
 
 def module_imports(files: dict[str, str], package: str = "scse") -> Imports:

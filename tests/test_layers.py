@@ -48,7 +48,7 @@ def test_a_wrong_import_would_be_seen(module, line):
 
 def test_what_only_a_type_checker_reads_is_no_import():
     source = "if TYPE_CHECKING:\n    from scse.cli import main\nelse:\n    import torch\n"
-    assert list(imported(source)) == [("torch", "")]
+    assert imported(source) == [("torch", "")]
 
 
 def test_readme_shows_these_layers():
@@ -92,3 +92,13 @@ def test_a_name_would_be_seen():
     named = families_named('model_config("scse"); find("leak"); x = "unshared-6"')
     assert sorted(named) == ["leak", "scse", "unshared-6"]
     assert families_named('"""The scse family."""\nlog = logging.getLogger("scse")') == []
+
+
+def quick_files() -> list[str]:
+    makefile = (ROOT / "Makefile").read_text("utf-8").replace("\\\n", " ")
+    return re.search(r"^QUICK := (.*)$", makefile, re.MULTILINE)[1].split()
+
+
+@pytest.mark.parametrize("path", quick_files())
+def test_the_quick_tests_start_no_process(path):
+    assert not {"subprocess", "runs", "chromium"} & {module for module, _ in imported((ROOT / path).read_text("utf-8"))}
