@@ -32,6 +32,7 @@ QUICK := tests/test_laws.py tests/test_shapes.py tests/test_identities.py tests/
 quick: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 	$(PYTEST) $(QUICK)
 
 test: $(READY)
@@ -40,6 +41,10 @@ test: $(READY)
 	$(BIN)/mypy
 	$(BIN)/bandit -q -c pyproject.toml -r src
 	$(PYTEST)
+
+# The guides and the reference of the public names as pages, without a network: build/site/index.html
+docs: $(READY)
+	$(BIN)/python docs/site/build.py build/site
 
 # The tests under every condition they must not depend on: threads, instruction sets, precision, order, users, load.
 # Four runs of them, so four times as long; what it gave is in docs/operations.md.
