@@ -102,7 +102,8 @@ def entry(name: str, value: Any) -> str:
 
 def signature(value: Any) -> str:
     try:
-        return str(inspect.signature(getattr(value, "__func__", value)))
+        stated = str(inspect.signature(getattr(value, "__func__", value)))
+        return re.sub(r"(: |-> )'([^']*)'", r"\1\2", stated)  # annotations are strings here, and read better bare
     except (TypeError, ValueError):
         return "(…)"
 
