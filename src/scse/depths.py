@@ -14,7 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from scse.errors import UserError, unknown_name
+from scse.errors import UserError
+from scse.registry import Registry
 
 DEEPEST = 1024  # more loops than anybody trains through; a heavy tail ends here
 WHOLE_BATCH, EACH_SEQUENCE = "", "/sequence"
@@ -150,27 +151,16 @@ class Curriculum(DepthSampler):
         return (1 + self._bounds()[1]) / 2
 
 
-SAMPLERS: dict[str, type[DepthSampler]] = {
-    kind.name: kind for kind in (Uniform, Poisson, LognormalPoisson, Fixed, Curriculum)
-}
-
-
-def register_sampler(kind: type[DepthSampler]) -> None:
-    """Add a sampler from outside the package; a name that is taken is an error, never a replacement."""
-    if kind.name in SAMPLERS:
-        raise UserError(f"there is already a depth sampler '{kind.name}'; register yours under another name")
-    SAMPLERS[kind.name] = kind
+SAMPLERS: Registry[type[DepthSampler]] = Registry(
+    "depth sampler", (Uniform, Poisson, LognormalPoisson, Fixed, Curriculum), hint="for example uniform:8 or poisson:8"
+)
 
 
 def parse_depths(text: str) -> tuple[DepthSampler, bool]:
     """The sampler that a text names, and whether every sequence draws for itself."""
     each = text.endswith(EACH_SEQUENCE)
     name, colon, argument = text.removesuffix(EACH_SEQUENCE).partition(":")
-    if name not in SAMPLERS:
-        examples = ", ".join(kind.example for kind in SAMPLERS.values())
-        raise unknown_name(
-            "depth sampler", name, SAMPLERS, hint=f"for example {examples}; add /sequence to draw for each"
-        )
+    kind = SAMPLERS.find(name)
     if not colon:
-        raise UserError(f"--depths {name} lacks its number; write for example {SAMPLERS[name].example}")
-    return SAMPLERS[name](argument), each
+        raise UserError(f"--depths {name} lacks its number; write for example {kind.example}")
+    return kind(argument), each

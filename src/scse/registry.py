@@ -124,16 +124,19 @@ def import_installed_guests() -> None:
         if package in _present:
             continue
         guest = Guest(package, entry.dist.version if entry.dist else "")
-        with _as(guest):
-            loaded = entry.load()
-            if callable(loaded):
-                loaded()
+        try:
+            with _as(guest):
+                loaded = entry.load()
+                if callable(loaded):
+                    loaded()
+        except Exception as error:
+            raise UserError(f"the installed guest '{package}' fails: {type(error).__name__}: {error}") from error
         _present[package] = guest
 
 
-def present(name: str) -> Guest | None:
-    """A guest that has been let in."""
-    return _present.get(name)
+def imported_files() -> tuple[str, ...]:
+    """The files that have been imported, for processes that must do the same."""
+    return tuple(guest.path for guest in _present.values() if guest.path)
 
 
 def require_guests(needed: Mapping[str, str], who: str) -> list[str]:

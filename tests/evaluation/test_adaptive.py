@@ -23,7 +23,7 @@ from scse.evaluation.calibration import (
     trace,
 )
 from scse.evaluation.perplexity import perplexity_over_depths, spread_windows, windows
-from scse.evaluation.rules import RULES, exit_rule
+from scse.evaluation.rules import RULES
 from scse.evaluation.tokenwise import calibrate_tokens, freeze_tokens, tokenwise
 from scse.progress import _Silent
 from scse.tasks.adaptive import CALIBRATION_WINDOWS, calibration_windows
@@ -60,7 +60,7 @@ def reference_decisions(model, rule, threshold):
 @torch.no_grad()
 @pytest.mark.parametrize("batch", [1, 4, 64])
 def test_offline_online_and_stepping_by_hand_agree(family, batch):
-    model, rule = settling(family), exit_rule("update")
+    model, rule = settling(family), RULES.find("update")
     statistics = trace(model, TOKENS, rule, CEILING, 8, None, SILENT).statistics
     threshold = float(np.quantile(statistics, 0.4)) * 1.0001
     depths, nll = reference_decisions(model, rule, threshold)
@@ -75,9 +75,9 @@ def test_offline_online_and_stepping_by_hand_agree(family, batch):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", RULES.names())
 def test_every_rule_decides_alike_in_both_modes(name):
-    model, rule = settling("scse"), exit_rule(name)
+    model, rule = settling("scse"), RULES.find(name)
     threshold = calibrate(trace(model, TOKENS, rule, CEILING, 8, None, SILENT).statistics, 5)
     (off,) = offline(model, TOKENS, rule, [threshold], CEILING, 7, None, SILENT)
     on = online(model, TOKENS, rule, threshold, CEILING, 7, None, SILENT)
@@ -90,17 +90,17 @@ def test_rules_by_their_definitions():
     model = tiny("scse")
     before, after = torch.randn(2, 3, 24, dtype=torch.float64), torch.randn(2, 3, 24, dtype=torch.float64)
     moved = (after - before).pow(2).sum(-1).sqrt()
-    torch.testing.assert_close(exit_rule("update").statistic(model, before, after), moved)
+    torch.testing.assert_close(RULES.find("update").statistic(model, before, after), moved)
     relative = moved / after.pow(2).sum(-1).sqrt()
-    torch.testing.assert_close(exit_rule("relative").statistic(model, before, after), relative)
+    torch.testing.assert_close(RULES.find("relative").statistic(model, before, after), relative)
     p, q = (torch.softmax(model.readout(h), -1) for h in (after, before))
-    torch.testing.assert_close(exit_rule("kl").statistic(model, before, after), (p * (p / q).log()).sum(-1))
+    torch.testing.assert_close(RULES.find("kl").statistic(model, before, after), (p * (p / q).log()).sum(-1))
 
 
 @torch.no_grad()
 def test_early_exit_takes_exactly_the_steps_it_reports(monkeypatch):
     """Rows times steps actually computed equal the sum of the reported depths: nothing runs and is thrown away."""
-    model, rule = settling("scse"), exit_rule("update")
+    model, rule = settling("scse"), RULES.find("update")
     threshold = calibrate(trace(model, TOKENS, rule, CEILING, 8, None, SILENT).statistics, 4)
     computed = 0
     original = model.recurrence.step
@@ -117,7 +117,7 @@ def test_early_exit_takes_exactly_the_steps_it_reports(monkeypatch):
 
 @torch.no_grad()
 def test_a_threshold_nobody_reaches_is_the_static_ceiling():
-    model, rule = settling("scse"), exit_rule("update")
+    model, rule = settling("scse"), RULES.find("update")
     result = online(model, TOKENS, rule, -1.0, CEILING, 5, None, SILENT)
     (static,) = perplexity_over_depths(model, TOKENS, [CEILING])
     assert set(result.depths) == {CEILING}
@@ -242,7 +242,7 @@ class TestQualityTarget:
 class TestTokens:
     @torch.no_grad()
     def test_a_token_keeps_the_state_in_which_it_stopped(self):
-        model, rule, ids = settling("scse"), exit_rule("update"), some_ids(length=16)
+        model, rule, ids = settling("scse"), RULES.find("update"), some_ids(length=16)
         statistic = rule.statistic(model, *(s.hidden for s in islice(model.unroll(ids), 2)))
         threshold = float(statistic.median())
         state, taken = freeze_tokens(model, ids, rule, threshold, CEILING)
@@ -255,7 +255,7 @@ class TestTokens:
     @torch.no_grad()
     def test_later_tokens_see_frozen_ones_as_they_stopped(self):
         """By hand: step the whole state, put frozen tokens back."""
-        model, rule, ids = settling("looped"), exit_rule("update"), some_ids(length=16)
+        model, rule, ids = settling("looped"), RULES.find("update"), some_ids(length=16)
         frame = model.recurrence.begin(model.embed(ids))
         z, active = frame.start, torch.ones(ids.shape, dtype=torch.bool)
         threshold = 0.5
@@ -268,7 +268,7 @@ class TestTokens:
         torch.testing.assert_close(state.z, z, rtol=0, atol=1e-12)
 
     def test_extremes_are_fixed_depths(self):
-        model, rule = settling("scse"), exit_rule("update")
+        model, rule = settling("scse"), RULES.find("update")
         for threshold, depth in ((-1.0, CEILING), (1e9, 1)):
             result = tokenwise(model, TOKENS, rule, threshold, CEILING, 5, None, SILENT)
             (static,) = perplexity_over_depths(model, TOKENS, [depth])
@@ -285,7 +285,7 @@ class TestTokens:
         """All tokens of a model that stands still stop after the same loop."""
         still = tiny("scse", spread=0.0, step_scale=0.0)
         with pytest.raises(UserError, match="no threshold gives a mean of 4 loops per token; choose another budget"):
-            calibrate_tokens(still, TOKENS, exit_rule("update"), 4, CEILING, 5, None, largest=1.0)
+            calibrate_tokens(still, TOKENS, RULES.find("update"), 4, CEILING, 5, None, largest=1.0)
 
 
 def test_unknown_mode():
@@ -295,7 +295,7 @@ def test_unknown_mode():
 
 def test_unknown_rule():
     with pytest.raises(UserError, match="did you mean 'update'"):
-        exit_rule("updates")
+        RULES.find("updates")
 
 
 def test_rows_of_a_frame_are_selected_and_overwritten(family):

@@ -69,22 +69,22 @@ def test_left_padding_is_invisible(family):
         torch.testing.assert_close(logits[row, 11 - length :], alone, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", RULES.names())
 @torch.no_grad()
 def test_adaptive_decoding_equals_uncached_freezing(family, rule):
     model, ids = tiny(family, spread=0.08), some_ids()
     moved = torch.stack(
-        [RULES[rule].statistic(model, model.hidden(ids, t), model.hidden(ids, t + 1)) for t in range(1, 8)]
+        [RULES.find(rule).statistic(model, model.hidden(ids, t), model.hidden(ids, t + 1)) for t in range(1, 8)]
     )
     # A little beside a value, so that rounding cannot put that value on either side.
     thresholds = [1.0003 * float(moved.quantile(q / 10)) for q in range(1, 10)]
-    frozen = [freeze_tokens(model, ids, RULES[rule], threshold, 9) for threshold in thresholds]
+    frozen = [freeze_tokens(model, ids, RULES.find(rule), threshold, 9) for threshold in thresholds]
     kinds = [len(set(taken.ravel().tolist())) for _, taken in frozen]
     threshold, (state, taken) = max(zip(kinds, thresholds, frozen, strict=True), key=lambda found: found[0])[1:]
     still = float(moved.max()) == 0  # scse-initial starts at its anchor and never moves
     assert max(kinds) > 1 or still
     for split in SPLITS:
-        logits, loops = cached_logits(model, ids, Depth(9, threshold, RULES[rule]), split)
+        logits, loops = cached_logits(model, ids, Depth(9, threshold, RULES.find(rule)), split)
         assert loops.tolist() == taken.tolist()
         torch.testing.assert_close(logits, model.readout(state.hidden), rtol=0, atol=1e-12)
 

@@ -39,7 +39,7 @@ def test_splits_rows_and_padding(family, name):
 def test_exit_per_token(family, name):
     """Every rule, also the one that reads predictions through the coda after each loop."""
     model, ids = tiny(family, shape=SHAPES[name], spread=0.08), some_ids(2, 7)
-    for rule in RULES.values():
+    for rule in RULES:
         moved = torch.stack([rule.statistic(model, model.hidden(ids, t), model.hidden(ids, t + 1)) for t in (1, 2, 3)])
         threshold = 1.0003 * float(moved.quantile(0.5))
         state, taken = freeze_tokens(model, ids, rule, threshold, 5)
@@ -55,7 +55,7 @@ def test_a_rule_that_reads_predictions_starts_with_an_empty_cache():
     cache = KVCache(model, 2, 3)
     settle(model, ids, cache.append(4), Depth(3))
     with pytest.raises(UserError, match="start it with an empty cache"):
-        settle(model, ids[:, :1], cache.append(1), Depth(3, 0.1, RULES["kl"]))
+        settle(model, ids[:, :1], cache.append(1), Depth(3, 0.1, RULES.find("kl")))
 
 
 @torch.no_grad()

@@ -55,7 +55,7 @@ def test_a_batch_equals_recomputing_each_prompt_alone(family):
 @torch.no_grad()
 def test_adaptive_generation_equals_recomputing(family):
     model = tiny(family, spread=0.08)
-    rule, threshold = RULES["update"], 0.31
+    rule, threshold = RULES.find("update"), 0.31
     row, taken = list(PROMPTS[0]), []
     for _ in range(8):
         state, depths = freeze_tokens(model, torch.tensor([row]), rule, threshold, 9)

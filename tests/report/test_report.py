@@ -257,6 +257,8 @@ def test_records_of_other_runs_are_not_taken_for_the_suites(runs, tmp_path):
     assert "none of the records is of a run of these suites at preset 'paper' (there are: wikitext-2, 400 steps" in said
     assert said.endswith("; give --preset mini --data wikitext-2\n")
     assert "; give --data wikitext-2\n" in mistake(runs, "--out", out)
+    said = mistake(runs, "--data", "wikitext-2", "--suites", "lambada,contexts", "--out", out)
+    assert re.search(r"; give --suites (\S+,)?anchor-design,\S+$", said), said
     assert not out.exists(), "a page without a number is not written"
 
 

@@ -41,6 +41,7 @@ COMMANDS = {
     "report": "tables, figures and claims from records, the paper's value beside ours",
     "bench": "performance ratios against a plain reference",
     "families": "every recurrence family, or all about one: equation, options, anchor, parameters",
+    "check": "run the laws on a family, yours included",
     "params": "parameter counts, ours and as the paper counts",
     "flops": "the paper's FLOP proxies per token",
     "completion": "a script that lets bash, zsh or fish complete commands, options and names",
@@ -139,7 +140,35 @@ def dispatch(arguments: list[str]) -> int:
         return 0
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS, hint="'scse --help' lists all")
+    rest, files = take_imports(rest)
+    let_in(files)
     return int(command_module(name).run(command_parser(name).parse(rest)) or 0)
+
+
+def take_imports(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The arguments without `--import FILE`, which every command takes, and the files."""
+    rest, files = [], []
+    waiting = iter(arguments)
+    for argument in waiting:
+        if argument == "--import":
+            file = next(waiting, None)
+            if file is None:
+                raise UserError("--import takes a Python file")
+            files.append(file)
+        elif argument.startswith("--import="):
+            files.append(argument.partition("=")[2])
+        else:
+            rest.append(argument)
+    return rest, files
+
+
+def let_in(files: Sequence[str]) -> None:
+    """Import installed guests, and the files the user names; only then are names looked up."""
+    from scse.registry import import_guest, import_installed_guests
+
+    import_installed_guests()
+    for file in files:
+        import_guest(file)
 
 
 def command_module(name: str) -> ModuleType:
@@ -150,4 +179,7 @@ def command_parser(name: str) -> Parser:
     module = command_module(name)
     parser = Parser(prog=f"scse {name}", description=module.__doc__)
     module.add_arguments(parser)
+    parser.add_argument(
+        "--import", action="append", metavar="FILE", help="first run a Python file that registers things of your own"
+    )
     return parser

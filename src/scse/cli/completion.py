@@ -93,7 +93,7 @@ def names_by_argument() -> dict[str, tuple[str, ...]]:
         "suites": tuple(SUITES.names()),
         "suite action": ("list", "plan", "run", "status"),
         "suite names": (*SUITES.names(), "all"),
-        "rule": tuple(RULES),
+        "rule": tuple(RULES.names()),
         "mode": tuple(MODES),
         "split": ("train", "validation", "test"),
         "precision": ("auto", "float32", "bfloat16"),

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: Arguments) -> None:
     from scse.errors import UserError
-    from scse.evaluation.rules import exit_rule
+    from scse.evaluation.rules import RULES
     from scse.generation import Depth, Generation, Sampling, continue_text
     from scse.measure import elapsed
     from scse.runs import open_run
@@ -59,7 +59,7 @@ def run(args: Arguments) -> None:
         raise UserError(f"--seed must not be negative, got {args.seed}")
     depths = tuple(dict.fromkeys(args.compare or [args.loops]))
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
-    depth, sampling = Depth(depths, args.adaptive, exit_rule(args.rule)), Sampling(args.temperature, args.top_p)
+    depth, sampling = Depth(depths, args.adaptive, RULES.find(args.rule)), Sampling(args.temperature, args.top_p)
     opened = open_run(args.run)
     count = args.max_new_tokens
     if count is None:

@@ -62,13 +62,15 @@ def refuse_if_nothing_fits(suites: Sequence[Suite], preset: Preset, records: Seq
     """A page without a number helps nobody: say what the records are of, and what would show them."""
     from scse.errors import UserError
     from scse.report.elsewhere import listed, remedy, sizes
+    from scse.suites import SUITES
     from scse.suites.evidence import Shelf, gather
 
     shelf = Shelf(records, preset)
     if any(gather(suite, shelf).counts[0] for suite in suites):
         return
     there = listed(sizes(records)) or f"{len(records)} records, none of them a perplexity"
-    options = remedy(suites, name, records)
+    others = [suite.name for suite in SUITES if gather(suite, shelf).counts[0]]
+    options = f"--suites {','.join(others)}" if others else remedy(suites, name, records)
     way = f"give {options}" if options else "'scse compare' shows any runs"
     raise UserError(f"none of the records is of a run of these suites at preset '{name}' (there are: {there}); {way}")
 

@@ -29,6 +29,7 @@ from scse.cli.common import (
 )
 from scse.cli.text import print_text
 from scse.errors import UserError, checked_choice
+from scse.registry import imported_files
 
 if TYPE_CHECKING:
     from scse.suites.needed import Member
@@ -184,7 +185,7 @@ def carry_out(args: Arguments, chosen: Sequence[Member], runs: Path, all_depths:
 
     crew = chosen_crew(args, runs)
     alone = args.processes == 1 and not args.slurm
-    how = {"data_dir": args.data_dir, "cache_dir": args.cache_dir, "all_depths": all_depths}
+    how = {"data_dir": args.data_dir, "cache_dir": args.cache_dir, "all_depths": all_depths, "guests": imported_files()}
     jobs = [Job(member, quiet=args.quiet or not alone, **how) for member in chosen]
     results = run_jobs(jobs, crew)
     done = sum(result.outcome is Outcome.DONE for result in results.values())

@@ -20,7 +20,7 @@ from scse.evaluation.calibration import (
     trace,
 )
 from scse.evaluation.perplexity import perplexity_over_depths
-from scse.evaluation.rules import exit_rule
+from scse.evaluation.rules import RULES
 from scse.evaluation.tokenwise import calibrate_tokens, tokenwise
 from scse.measure import elapsed
 from scse.model import LoopedLM
@@ -63,7 +63,7 @@ class AdaptiveEvaluation:
         for mode in settings.modes:
             checked_choice("mode", mode, MODES)
         self.model, self.settings, self.show = model, settings, show
-        self.rule = exit_rule(settings.rule)
+        self.rule = RULES.find(settings.rule)
 
     def run(self, validation: np.ndarray, tokens: np.ndarray) -> tuple[list[BudgetRow], Mapping[Place, str]]:
         """The rows of all budgets that can be reached, and why the others cannot; an error where none can."""

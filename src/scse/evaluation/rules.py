@@ -5,46 +5,57 @@ An example stops after the first step whose statistic is at most a threshold. Sh
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scse.errors import unknown_name
 from scse.model import LoopedLM
 from scse.nn.block import Pasts
+from scse.registry import Registry
 
 Codas = tuple[Pasts | None, Pasts | None]
 NO_PAST: Codas = (None, None)
 
 
-class ExitRule(Protocol):
+class ExitRule(ABC):
+    """One statistic per token. Yours is registered with `RULES.register(MyRule())` and chosen by its name."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
     def statistic(self, model: LoopedLM, before: Tensor, after: Tensor, codas: Codas = NO_PAST) -> Tensor:
         """How much each token changed from h_t to h_{t+1} [B, L]; an example's is the largest of its tokens.
 
         Under a cache, `codas` are what a coda has seen of earlier positions after t and after t + 1 loops.
         """
-        ...
 
 
-class UpdateNorm:
+class UpdateNorm(ExitRule):
     """‖h_{t+1} − h_t‖₂, the paper's rule."""
+
+    name = "update"
 
     def statistic(self, model: LoopedLM, before: Tensor, after: Tensor, codas: Codas = NO_PAST) -> Tensor:
         return _norm(after - before)
 
 
-class RelativeUpdate:
+class RelativeUpdate(ExitRule):
     """‖h_{t+1} − h_t‖₂ / ‖h_{t+1}‖₂, which does not care about the scale of the state."""
+
+    name = "relative"
 
     def statistic(self, model: LoopedLM, before: Tensor, after: Tensor, codas: Codas = NO_PAST) -> Tensor:
         return _norm(after - before) / _norm(after).clamp_min(torch.finfo(after.dtype).tiny)
 
 
-class PredictionKL:
+class PredictionKL(ExitRule):
     """KL(p_{t+1} ‖ p_t) of successive predictions. It needs the vocabulary head at every step, so it saves loops, not
     time, unless a loop costs more than the head."""
+
+    name = "kl"
 
     def statistic(self, model: LoopedLM, before: Tensor, after: Tensor, codas: Codas = NO_PAST) -> Tensor:
         outputs = (model.outputs(h, coda) for h, coda in zip((before, after), codas, strict=True))
@@ -70,10 +81,4 @@ def largest(per_token: Tensor) -> Tensor:
     return per_token.amax(dim=1)
 
 
-RULES: dict[str, ExitRule] = {"update": UpdateNorm(), "relative": RelativeUpdate(), "kl": PredictionKL()}
-
-
-def exit_rule(name: str) -> ExitRule:
-    if name not in RULES:
-        raise unknown_name("exit rule", name, RULES)
-    return RULES[name]
+RULES: Registry[ExitRule] = Registry("exit rule", (UpdateNorm(), RelativeUpdate(), PredictionKL()))

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from scse.errors import UserError
-from scse.evaluation.rules import Codas, ExitRule, exit_rule
+from scse.evaluation.rules import RULES, Codas, ExitRule
 from scse.generation.cache import CacheView
 from scse.model import LoopedLM, State
 
-PAPERS_RULE = exit_rule("update")
+PAPERS_RULE = RULES.find("update")
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
             for weights in folder.glob("*.safetensors"):
                 share(weights)
             if ours:
-                write_code(folder)
+                write_code(folder, self.config.family)
 
     def _init_weights(self, module: nn.Module) -> None:
         """The model inside has drawn its weights already."""

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 PNG_DPI = 150
 # A grey as matplotlib writes it in a style: equal parts of red, green and blue.
 _GREY = re.compile(r"(?<=: )#([0-9a-f]{2})\1\1\b")
+# Where matplotlib writes places with six decimals; a hundredth of a point is more than anybody sees.
+_PLACES = re.compile(r'(?<=\s)(?:d|x|y)="[^"]*"')
+_PRECISE = re.compile(r"(\d+\.\d\d)\d+")
 _PROLOGUE = '<?xml version="1.0" encoding="utf-8"?>\n'
 
 
@@ -84,6 +87,7 @@ def _svg(figure: Figure, name: str, description: str) -> str:
     text = buffer.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    text = _PLACES.sub(lambda found: _PRECISE.sub(r"\1", found.group()), text)
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
     opening = f'<svg role="img" aria-labelledby="{name}-title" '
     title = f'<title id="{name}-title">{escape(description)}</title>\n'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,8 +11,11 @@ from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
 from scse.errors import UserError
 from scse.model import LoopedLM
 from scse.persistence import build, load_model
+from scse.registry import require_guests
 from scse.runs.checkpoint import WEIGHTS, CheckpointStore
 from scse.runs.folder import read_run_config
+
+log = logging.getLogger("scse")
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ def open_run(folder: str | Path) -> Run:
     if not (folder / "config.json").is_file():
         raise UserError(f"no run in {folder} (config.json is missing); name a folder that 'scse train --out' wrote")
     config, data = read_run_config(folder)
+    for change in require_guests(config.guests, str(folder)):
+        log.warning("%s", change)
     tokenizer = load_tokenizer(folder / "model")
     if tokenizer.digest != data.get("tokenizer"):
         raise UserError(f"{folder / 'model' / 'tokenizer.json'} is not the tokenizer of this run; restore it")

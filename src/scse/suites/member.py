@@ -10,6 +10,7 @@ from enum import StrEnum
 from scse.config import RunOptions, assemble
 from scse.errors import RunFailure, UserError
 from scse.machine import keep_freed_memory
+from scse.registry import import_guest
 from scse.runs import open_run
 from scse.runs.folder import RunInUse, locked, read_run_config, refuse_changes
 from scse.signals import STOPS, stops_raise
@@ -35,19 +36,25 @@ class Result:
 
 @dataclass(frozen=True)
 class Job:
-    """A member and where its text is. `all_depths` reads every standard depth on the way to the deepest asked for."""
+    """A member and where its text is. `guests` are the files to import first, in a process that has not done so.
+
+    `all_depths` reads every standard depth on the way to the deepest asked for.
+    """
 
     member: Member
     data_dir: str | None = None
     cache_dir: str | None = None
     quiet: bool = False
     all_depths: bool = True
+    guests: tuple[str, ...] = ()
 
 
 def work(job: Job) -> Result:
-    """Do what is missing. Whatever goes wrong with one member is its own affair: it is told, not raised."""
+    """Do what is missing. What goes wrong with one member is its result and does not stop the others."""
     keep_freed_memory()
     try:
+        for path in job.guests:
+            import_guest(path)
         with stops_raise(over_others=True):
             if job.member.trained():
                 check_settings(job.member)

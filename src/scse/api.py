@@ -1,0 +1,80 @@
+"""The package from Python in a few calls: train a run, open it, evaluate, diagnose, generate, export.
+
+Each function does what the command of the same name does, and keeps its numbers as records of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scse.config import RunOptions, assemble, protocol
+from scse.errors import UserError
+from scse.generation import GREEDY, Depth, Generation, Sampling, continue_text
+from scse.runs import Run, open_run
+from scse.tasks.anchor import Diagnose
+from scse.tasks.base import Evaluated, Selection
+from scse.tasks.perplexity import Perplexity
+from scse.training.trainer import train as train_run
+
+if TYPE_CHECKING:
+    from scse.generation import Continuation
+
+DEPTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48)
+
+
+def train(
+    family: str, out: str | Path, *, protocol_name: str = "mini", options: RunOptions | None = None, **settings: object
+) -> Run:
+    """Train a family under a protocol and open the run; the same call again continues it.
+
+    `settings` change options of training, of the shape and of the family by name: `steps=1000, lr=1e-3, core=2`.
+    """
+    config = assemble(family, {**protocol(protocol_name), "precision": "auto", **settings})
+    ended = train_run(config, out, options or RunOptions())
+    if not ended.finished:
+        raise UserError(f"{out} was stopped after step {ended.step} and saved; the same call continues it")
+    return open_run(out)
+
+
+def evaluate(run: Run | str | Path, depths: Sequence[int] = DEPTHS, selection: Selection | None = None) -> Evaluated:
+    """Perplexity at each depth, all from one unroll."""
+    opened = _opened(run)
+    return Perplexity().at(opened, selection or Selection(show=False), depths).keep(opened)
+
+
+def diagnose(run: Run | str | Path, steps: int = 48, selection: Selection | None = None, batches: int = 2) -> Evaluated:
+    """What the recurrence does at its anchor, step by step."""
+    opened = _opened(run)
+    chosen = selection or Selection(show=False)
+    return Diagnose().at(opened, chosen, steps, batches, [0, steps - 1]).keep(opened)
+
+
+def generate(
+    run: Run | str | Path,
+    prompt: str,
+    *,
+    loops: int = 8,
+    max_new_tokens: int = 64,
+    threshold: float | None = None,
+    sampling: Sampling = GREEDY,
+    seed: int = 0,
+) -> Continuation:
+    """Continue a text at some depth, or with early exit below a threshold."""
+    opened = _opened(run)
+    wanted = Generation(Depth(loops, threshold), max_new_tokens, sampling, opened.tokenizer.eot_id, slide=True)
+    *_, (last,) = continue_text(opened.model, opened.tokenizer, prompt, wanted, (seed,))
+    return last
+
+
+def export(run: Run | str | Path, folder: str | Path, loops: int = 8) -> Path:
+    """A folder that `transformers` loads."""
+    from scse.hf.export import export as write
+
+    write(_opened(run), Path(folder), loops, None, None, show=False)
+    return Path(folder)
+
+
+def _opened(run: Run | str | Path) -> Run:
+    return run if isinstance(run, Run) else open_run(run)

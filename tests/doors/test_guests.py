@@ -1,0 +1,117 @@
+"""A family and a suite in a file of the user's, through every command, from the command line alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runs import SCSE, write_corpus
+from scse.errors import UserError
+from scse.registry import Registry, import_guest
+
+GUEST, SUITE = (Path(__file__).with_name(name) for name in ("cooling.py", "cooling_suite.py"))
+SMALL = ["--set", "width=16", "--set", "heads=2", "--set", "ff_width=16", "--set", "context=16", "--set", "batch=2"]
+
+
+def scse(*arguments, code=0):
+    done = subprocess.run([SCSE, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+def test_a_family_of_ones_own_goes_through_every_command(tmp_path):
+    corpus = write_corpus(tmp_path / "corpus")
+    run, cache = tmp_path / "run", ["--cache-dir", tmp_path / "cache"]
+    made = [
+        "--family",
+        "cooled",
+        "--data",
+        corpus,
+        "--vocab",
+        300,
+        "--steps",
+        2,
+        *SMALL,
+        "--out",
+        run,
+        *cache,
+        "--quiet",
+    ]
+    guest = ["--import", GUEST]
+    scse("train", *made, *guest)
+    stored = json.loads((run / "config.json").read_text())["train"]
+    assert list(stored["guests"]) == ["cooling.py"]
+
+    rows = json.loads(scse("eval", run, "--depths", "2", "--json", "--quiet", *cache, *guest).stdout)
+    assert rows[0]["depth"] == 2
+    assert json.loads(scse("diagnose", run, "--steps", 2, "--batch", 2, "--json", "--quiet", *cache, *guest).stdout)
+    exported = tmp_path / "exported"
+    scse("export", run, exported, "--quiet", *cache, *guest)
+    assert (exported / "guest_cooling.py").is_file()
+    listed = json.loads(scse("families", "--json", *guest).stdout)
+    assert listed[-1]["family"] == "cooled"
+    assert listed[-1]["zero"] == "raw", "what it claims is read off its recurrence"
+
+    said = scse("eval", run, "--depths", "2", "--quiet", *cache, code=2).stderr
+    assert said.strip().endswith("needs 'cooling.py', which is not imported; add: --import cooling.py")
+
+
+def test_a_suite_of_ones_own_is_run_reported_and_found_done(tmp_path):
+    corpus = write_corpus(tmp_path / "corpus")
+    how = ["--preset", "mini", "--data", corpus, "--steps", 2, "--limit", 2, "--import", GUEST, "--import", SUITE]
+    where = ["--runs", tmp_path / "runs", "--cache-dir", tmp_path / "cache"]
+    found = json.loads(scse("suite", "run", "cooling", *how, *where, "--quiet", "--json").stdout)
+    assert found["done"] == found["runs"] == 2
+    again = json.loads(scse("suite", "plan", "cooling", *how, *where, "--json").stdout)
+    assert again["total"]["flops"] == 0, "a guest's records are recognised as its own"
+    scse("report", tmp_path / "runs", *how, "--suites", "cooling", "--out", tmp_path / "report")
+    assert "SCSE, cooled" in (tmp_path / "report" / "index.html").read_text()
+
+
+def test_the_laws_hold_for_it_and_name_what_is_broken(tmp_path):
+    rows = json.loads(scse("check", "cooled", "--import", GUEST, "--json").stdout)
+    assert all(row["holds"] for row in rows)
+    broken = tmp_path / "broken.py"
+    text = GUEST.read_text().replace('"cooled"', '"looking-ahead"')
+    text = text.replace("gain=FixedScale(step_scale)", "gain=Ahead(step_scale)")
+    ahead = "class Ahead(FixedScale):\n    def forward(self, z, u):\n        return self.scale * u.flip(1)\n"
+    broken.write_text(text.replace("def cooled", f"{ahead}\n\ndef cooled", 1))
+    said = scse("check", "looking-ahead", "--import", broken, code=1).stderr
+    assert "causality: a change at position" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(None, "No such file"), ("import nothing_of_this_name", "ModuleNotFoundError"), ("1 +", "SyntaxError")],
+)
+def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, content, message):
+    path = tmp_path / "guest.py"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(UserError, match=message):
+        import_guest(path)
+
+
+def test_a_registry_knows_who_brought_what(tmp_path, monkeypatch):
+    class Thing:
+        name = "mine"
+
+    table = Registry("thing", ())
+    monkeypatch.setitem(sys.modules, "a_table_of_the_test", type(sys)("a_table_of_the_test"))
+    sys.modules["a_table_of_the_test"].table, sys.modules["a_table_of_the_test"].Thing = table, Thing
+    path = tmp_path / "brings_a_thing.py"
+    path.write_text("from a_table_of_the_test import table, Thing\ntable.register(Thing())\n")
+    guest = import_guest(path)
+    assert table.origin("mine") == guest
+    assert import_guest(path) == guest, "the same file twice is once"
+    with pytest.raises(UserError, match="already a thing 'mine'"):
+        table.register(Thing())
+    other = tmp_path / "elsewhere" / "brings_a_thing.py"
+    other.parent.mkdir()
+    other.write_text("1")
+    with pytest.raises(UserError, match=r"two different files are called brings_a_thing\.py"):
+        import_guest(other)
