@@ -6,20 +6,23 @@ import ast
 from functools import cache
 from pathlib import Path
 
+from scse import _HOMES
+
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "scse"
 
+# The package's own file is at the bottom: Python runs it first, and it loads the public names only when asked.
 # A module or package may import what stands in its own row, in no circle, and in the rows below. Nothing else.
 LAYERS = {
-    "commands": ["cli", "__main__", "__init__"],
-    "products": ["demo", "report", "lens", "hf", "interchange", "bench"],
+    "commands": ["cli", "__main__"],
+    "products": ["api", "testing", "demo", "report", "lens", "hf", "interchange", "bench"],
     "suites": ["suites"],
     "tasks": ["tasks"],
     "work": ["training", "evaluation", "diagnostics", "generation"],
     "storage": ["runs", "records"],
     "models": ["accounting", "persistence", "model", "trajectory", "recurrence", "nn"],
     "descriptions": ["flops", "config", "families", "catalogue", "data", "problems", "depths"],
-    "ground": ["registry", "files", "measure", "progress", "machine", "signals", "provenance", "errors"],
+    "ground": ["registry", "files", "measure", "progress", "machine", "signals", "provenance", "errors", "__init__"],
 }
 WITHOUT_TORCH = "descriptions"
 
@@ -49,18 +52,22 @@ def imported(source: str) -> list[tuple[str, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"line {node.lineno}: a relative import"
             found += [(node.module or "", alias.name) for alias in node.names]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            found += [(name.value, "") for name in node.args if isinstance(name, ast.Constant)]
         waiting += ast.iter_child_nodes(node)
     return found
 
 
 def module_imports(files: dict[str, str], package: str = "scse") -> Imports:
-    """{module: the modules of the package that it imports}."""
+    """{module: the modules of the package that it imports}; a public name counts as the module it comes from."""
     edges: Imports = {name: set() for name in files}
     for name, source in files.items():
         for module, item in imported(source):
             if module.partition(".")[0] != package:
                 continue
             whole = f"{module}.{item}".removeprefix(f"{package}.").rstrip(".")
+            if module == package:
+                module = _HOMES.get(item, module)
             target = module.removeprefix(package).lstrip(".") or "__init__"
             edges[name].add(whole if whole in files else target)
     return edges
