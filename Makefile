@@ -1,11 +1,11 @@
-# make install | demo | test | test-matrix | browser | soak | coverage | audit
+# make install | demo | quick | test | docs | test-matrix | browser | soak | coverage | audit
 # Each target sets up what it needs; a second run is fast.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
-.PHONY: install demo test test-matrix browser soak coverage audit clean
+.PHONY: install demo quick test docs test-matrix browser soak coverage audit clean
 
 install: $(READY)
 
@@ -23,12 +23,28 @@ demo: $(READY)
 # Two workers with one thread each: the tests are many and small.
 PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2
 
+# For while you work, within a minute: the laws on the smallest shapes and what is as cheap. No test here starts a process.
+QUICK := tests/test_laws.py tests/test_shapes.py tests/test_identities.py tests/test_golden.py tests/test_trajectory.py \
+         tests/test_rivals.py tests/test_loss.py tests/test_dropout.py tests/test_accounting.py tests/test_files.py \
+         tests/test_layers.py tests/problems/test_problems.py tests/suites/test_statistics.py \
+         tests/suites/test_records.py tests/suites/test_paper_values.py tests/suites/test_paper_text.py
+
+quick: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(PYTEST) $(QUICK)
+
 test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/bandit -q -c pyproject.toml -r src
 	$(PYTEST)
+
+# The guides and the reference of the public names as pages, without a network: build/site/index.html
+docs: $(READY)
+	$(BIN)/python docs/site/build.py build/site
 
 # The tests under every condition they must not depend on: threads, instruction sets, precision, order, users, load.
 # Four runs of them, so four times as long; what it gave is in docs/operations.md.

@@ -12,10 +12,11 @@ from scse import FAMILIES, LoopedLM, load_model, model_config, save_model
 from scse.cli import COMMANDS
 from scse.config import PROTOCOLS
 from scse.errors import UserError
+from scse.suites import SUITES
 from tinymodels import some_ids
 
 ROOT = Path(__file__).parent.parent
-DOCS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
 
 
 def python_blocks(path: Path) -> str:
@@ -67,5 +68,7 @@ def test_links_files_and_tests_named_in_the_documentation_exist(path):
     source = "\n".join(p.read_text() for p in (ROOT / "tests").rglob("*.py"))
     for test in re.findall(r"`(test_\w+)`", text):
         assert f"def {test}(" in source, test
-    for module in re.findall(r"`((?:nn|recurrence|training|evaluation|data)/\w+\.py)`", text):
-        assert (ROOT / "src" / "scse" / module).exists(), module
+    for module in re.findall(r"`([a-z_]+/[a-z_/]+\.py|src/[a-z_/]+|tests/[a-z_/]+)`", text):
+        assert any((home / module).exists() for home in (ROOT, ROOT / "src" / "scse")), module
+    labels = {suite.label for suite in SUITES} - set(SUITES.names())
+    assert labels.isdisjoint(re.findall(r"`([\w-]+)`", text)), "suites go by their own names"

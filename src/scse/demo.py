@@ -11,9 +11,9 @@ from scse.errors import RunFailure
 from scse.families import FAMILIES
 from scse.generation import Depth, Generation, continue_text
 from scse.records import Record
-from scse.report.evidence import DEPTH_TOLERANCE
 from scse.report.write import write_report
 from scse.runs import open_run
+from scse.suites.evidence import DEPTH_TOLERANCE
 from scse.suites.member import Job, Outcome
 from scse.suites.needed import Member, members
 from scse.suites.paper.main_text import FIRST_BIAS, LATE_BIAS, LATE_ENERGY

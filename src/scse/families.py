@@ -18,6 +18,11 @@ from scse.catalogue import Catalogue, Family, OptionValue
 
 Options = Mapping[str, OptionValue]
 
+# The families that other code has a reason to name; it takes their names from here.
+SCSE, LOOPED = "scse", "looped"
+HUGINN, OURO, PARCAE = "huginn", "ouro", "parcae"
+DEFAULT_FAMILY = SCSE
+
 # The paper's values: SCSE's s, the tuned rows' s, the initial α and κ, ε. Which families share them: docs/readings.md
 STEP_SCALE = 0.5
 TUNED_STEP_SCALE = 0.35
@@ -43,7 +48,7 @@ _ADAPTED = "h' = h + s·B(h + αW_in h*)"
 _CENTERED = "Δ' = Δ + m·s·G(Δ)"
 
 _PAPER = (
-    _row("looped", "looped", "Looped Transformer baseline", _LOOPED, "#D55E00 s", _ADDITIVE),
+    _row(LOOPED, "looped", "Looped Transformer baseline", _LOOPED, "#D55E00 s", _ADDITIVE),
     _row("looped-s035", "looped", "Residual step scale s=0.35", _LOOPED, "#D55E00 v", _TUNED),
     _row(
         "scalar-gate",
@@ -91,7 +96,7 @@ _PAPER = (
         uses_t=True,
     ),
     # The paper's counts for SCSE include a conditioning matrix W_c that its recurrence never applies.
-    _row("scse", "scse", "SCSE", _CENTERED, "#009E73 o", _SCSE, fixed_point="raw", paper_extra_matrices=1),
+    _row(SCSE, "scse", "SCSE", _CENTERED, "#009E73 o", _SCSE, fixed_point="raw", paper_extra_matrices=1),
     *(
         _row(
             f"scse-{anchor}",
@@ -178,7 +183,7 @@ _WITHOUT_FORCING = "Δ' = F(h* + Δ) − F(h*), F(h) = "
 # Recurrences of other projects: docs/rivals.md says where each comes from and what differs.
 _RIVALS = (
     _row(
-        "huginn",
+        HUGINN,
         "huginn",
         "Huginn (recurrent depth)",
         f"h' = {_CONCATENATED}, h_0 = σε",
@@ -186,7 +191,7 @@ _RIVALS = (
         {**_NOISE, **_NORMED, "step_norm": True},
     ),
     _row(
-        "parcae",
+        PARCAE,
         "parcae",
         "Parcae",
         f"h' = {_DECAYED}, λ = exp(−δ ⊙ e^A), h_0 = σε, read as C h",
@@ -201,7 +206,7 @@ _RIVALS = (
         "#88CCEE o",
         {**_NOISE, **_NORMED},
     ),
-    _row("ouro", "ouro", "Ouro (LoopLM)", "h' = n_w(R(h)), h_0 = e", "#117733 s", {"exit_gate": False}),
+    _row(OURO, "ouro", "Ouro (LoopLM)", "h' = n_w(R(h)), h_0 = e", "#117733 s", {"exit_gate": False}),
     _row(
         "loopformer",
         "loopformer",

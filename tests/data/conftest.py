@@ -1,9 +1,8 @@
-"""Every test has a cache of its own and no corpora but those it makes; published data is used where it is at hand."""
+"""Every test has a cache of its own and no corpora but those it makes."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -11,8 +10,6 @@ import pytest
 
 from scse.data import Tokenizer
 from scse.data.tokenizer import gpt2_tokenizer
-
-PUBLISHED = Path(os.environ.get("SCSE_DATA") or Path(__file__).parents[2].parent / "shared" / "data")
 
 
 @pytest.fixture(autouse=True)
@@ -27,18 +24,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def gpt2() -> Tokenizer:
     return gpt2_tokenizer()
-
-
-@pytest.fixture
-def published() -> Callable[[str], Path]:
-    """The folder of a published corpus; the test is skipped where it is absent."""
-
-    def folder(name: str) -> Path:
-        if not (PUBLISHED / name).is_dir():
-            pytest.skip(f"{name} is not in {PUBLISHED}; SCSE_DATA can name another folder")
-        return PUBLISHED / name
-
-    return folder
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 import toys
 
 from scse.report.claims import CONTRADICTED, PENDING, SUPPORTED, UNDECIDED, judge
-from scse.report.evidence import Cell
 from scse.report.wording import papers_difference
+from scse.suites.evidence import Cell
 from scse.suites.suite import Claim, Column, Printed, Value
 
 LOW, NEAR, FAR = {0: 10.0, 1: 11.0, 2: 12.0}, {0: 10.2, 1: 10.9, 2: 12.1}, {0: 20.1, 1: 20.9, 2: 22.0}

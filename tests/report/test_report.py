@@ -16,11 +16,11 @@ import toys
 from scse.errors import UserError
 from scse.records import append_records
 from scse.report.anchor_start import draw_anchor_start
-from scse.report.evidence import Shelf, gather
 from scse.report.figures import Line, draw_depth_response, new_figure
 from scse.report.suite_figures import pictures
 from scse.report.write import write_report
 from scse.suites import SUITES
+from scse.suites.evidence import Shelf, gather
 from scse.suites.presets import find_preset
 
 SCSE = Path(sys.executable).with_name("scse")

@@ -10,9 +10,9 @@ import toys
 from scse.records.statistics import Summary
 from scse.report import latex, markdown
 from scse.report.claims import SUPPORTED, UNDECIDED, judge_all
-from scse.report.evidence import COMPLETE, MISSING, PARTIAL, Shelf, gather
 from scse.report.tables import ratios, results
 from scse.report.wording import measured, missing_seeds, number, signed
+from scse.suites.evidence import COMPLETE, MISSING, PARTIAL, Shelf, gather
 from scse.suites.suite import Column, Preset, Suite, Value
 
 MEANS = {"looped": 240.0, "tuned": 201.02, "unshared": 150.0, "scse": 201.04}

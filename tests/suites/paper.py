@@ -1,15 +1,20 @@
-"""The paper's tables as they stand in its source, for checking ours against them."""
+"""The paper's tables and what its sentences say, for checking ours against them.
+
+They come from `paper_values.json`, which `paper_source.py` writes from the paper's LaTeX: the cells of its tables, and
+a digest of each sentence that the tests expect.
+"""
 
 from __future__ import annotations
 
-import os
+import hashlib
+import json
 import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).parents[2]
-SOURCE = Path(os.environ.get("SCSE_PAPER") or ROOT.parent / "shared" / "paper") / "scse.tex"
+VALUES = Path(__file__).with_name("paper_values.json")
 
 Number = tuple[float, float | None]
 
@@ -28,6 +33,9 @@ class Row:
 
 @dataclass(frozen=True)
 class PaperTable:
+    """`above` holds what stands over several headers at once, with how many columns it spans."""
+
+    above: list[tuple[int, str]]
     headers: list[str]
     rows: list[Row]
 
@@ -37,49 +45,24 @@ class PaperTable:
 
 
 @cache
-def text() -> str:
-    return SOURCE.read_text(encoding="utf-8")
+def values() -> dict[str, Any]:
+    return json.loads(VALUES.read_text("utf-8"))
 
 
-def parse(label: str) -> PaperTable:
-    """The tabular that belongs to a label."""
-    end = text().index(rf"\label{{tab:{label}}}")
-    begin = text().rindex(r"\begin{tabular}", 0, end)
-    body = text()[begin : text().index(r"\end{tabular}", begin)]
-    head, *parts = body.split(r"\midrule")
-    headers = [plain(cell) for cell in lines(head)[-1][1:]]
-    rows, group = [], ""
-    for cells in lines("".join(parts)):
-        if heading := re.fullmatch(r"\\multicolumn\{\d+\}\{l\}\{(.*)\}", cells[0]):
-            group = plain(heading[1])
-        elif len(cells) > 1:
-            rows.append(Row(group, plain(cells[0]), [plain(cell) for cell in cells[1:]]))
-    return PaperTable(headers, rows)
+def table(label: str) -> PaperTable:
+    """The table of a label."""
+    held = values()["tables"][label]
+    above = [(span, text) for span, text in held["above"]]
+    return PaperTable(above, held["headers"], [Row(group, name, cells) for group, name, *cells in held["rows"]])
 
 
-def lines(body: str) -> list[list[str]]:
-    rules = r"\\(toprule|bottomrule|addlinespace\[\w+\]|cmidrule\(lr\)\{[\d-]+\}|begin\{tabular\}\{\w+\})"
-    rows = (re.sub(rules, "", row).strip() for row in body.split(r"\\"))
-    return [[cell.strip() for cell in row.split("&")] for row in rows if row]
+def digest(sentence: str) -> str:
+    return hashlib.sha256(sentence.encode()).hexdigest()[:16]
 
 
-def plain(cell: str) -> str:
-    """LaTeX as the words and numbers it prints."""
-    cell = re.sub(r"\\(mathbf|textbf)\{([^{}]*)\}", r"\2", cell.replace("\t", " "))
-    for mark, printed in {
-        r"^{\dagger}": "",
-        r"\SCSE{}": "SCSE",
-        r"^\star": "*",
-        r"\omega": "ω",
-        r"\Delta": "Δ",
-        r"\pm": "±",
-        r"\times 10^{-6}": "e-6",
-        r"\ge": "≥",
-        r"\%": "%",
-        "$": "",
-    }.items():
-        cell = cell.replace(mark, printed)
-    return cell.strip()
+def says(sentence: str) -> bool:
+    """Whether these words, as LaTeX, are in the paper. Only sentences that the tests expect can be asked for."""
+    return digest(sentence) in values()["sentences"]
 
 
 def as_number(cell: str) -> Number | None:

@@ -13,8 +13,6 @@ from scse.config import assemble
 from scse.suites import SUITES
 from scse.suites.presets import find_preset
 
-pytestmark = pytest.mark.skipif(not paper.SOURCE.exists(), reason="the paper's source is not at hand")
-
 # Rows beside a table, by the table that prints their values and its heading there.
 ELSEWHERE = {
     ("long10k_95m", "5k"): [("stepcond_wt103", "95.6M"), ("scale95m", "")],
@@ -31,7 +29,7 @@ def test_rows_from_another_table_have_its_values(name, suffix):
         assert arm.beside
         printed = {}
         for source, group in ELSEWHERE[name, suffix]:
-            table = paper.parse(source)
+            table = paper.table(source)
             for header in {column.header for column in columns_of(suite)} & set(table.headers):
                 if (group, arm.label) in [(row.group, row.label) for row in table.rows]:
                     printed[header] = table.cell(group, arm.label, header)
@@ -65,11 +63,9 @@ IN_TEXT = {
 SHORT = {"W": "Weights at 16 bits (MB)"}
 
 
-@pytest.mark.parametrize("name", IN_TEXT)
-def test_values_beside_a_table_are_in_the_text(name):
-    suite = SUITES.find(name)
+def filled(suite, sentence, checked):
+    """A sentence with our values in it as the paper prints them; the places of the values go into `checked`."""
     beside = {c.header: c for c in suite.columns if c.beside}
-    checked = set()
 
     def value(match):
         arm, _, header = match[1].partition(":")
@@ -80,10 +76,39 @@ def test_values_beside_a_table_are_in_the_text(name):
         deviation = "" if number.sd is None else rf"\pm{number.sd:.{digits}f}"
         return f"{abs(number.mean):.{digits}f}{deviation}"
 
+    return re.sub(r"\{([\w-]+:[^{}]+)\}", value, sentence)
+
+
+@pytest.mark.parametrize("name", IN_TEXT)
+def test_values_beside_a_table_are_in_the_text(name):
+    suite = SUITES.find(name)
+    checked = set()
     for sentence in IN_TEXT[name]:
-        assert re.sub(r"\{([\w-]+:[^{}]+)\}", value, sentence) in paper.text()
+        assert paper.says(filled(suite, sentence, checked))
+    beside = {c.header for c in suite.columns if c.beside}
     zeros = {place for place, number in suite.paper.items() if number.mean == 0}
     assert checked == {place for place in suite.paper if place[1] in beside} - zeros
+
+
+def steering_sentences():
+    printed = [value.mean for value in SUITES.find("zdfb-empirical").paper.values()]
+    return (
+        f"trajectory--ray cosines between ${printed[0]:.2f}$ and ${printed[1]:.2f}$",
+        rf"span ${printed[2]:.0f}\%$ to ${printed[3]:.0f}\%$ of the full sequence-mean anchor push",
+        rf"about ${printed[4]:.0f}\%$ of the anchor push",
+    )
+
+
+def film_sentence():
+    suite = SUITES.find("step_film")
+    found = [suite.paper["film-adapter", column.header] for column in columns_of(suite)]
+    first, second, third = (rf"${value.mean:.2f}\pm{value.sd:.2f}$" for value in found)
+    return f"Step-FiLM adapter reaches {first} PPL at $T=8$, {second} at $T=24$, and {third} at $T=48$"
+
+
+def test_the_steering_and_film_values_are_in_the_text():
+    for sentence in (*steering_sentences(), film_sentence()):
+        assert paper.says(sentence)
 
 
 # Every difference that the paper prints: the words before the numbers, and which of ours the numbers are, in order.
@@ -152,7 +177,7 @@ def test_every_printed_difference_is_checked():
 def test_the_differences_are_as_the_paper_prints_them(name):
     left = list(SUITES.find(name).printed.values())
     for sentence, count in DIFFERENCES[name]:
-        assert sentence in paper.text()
+        assert paper.says(sentence)
         printed, left = left[:count], left[count:]
         decimals = re.sub(r"T=[\d,]+", "", sentence)
         intervals = re.findall(r"\[(-?[\d.]+),(-?[\d.]+)\]", decimals)
@@ -174,30 +199,48 @@ def test_printed_differences_agree_with_the_printed_means(name):
             assert printed.mean == pytest.approx(of_means, abs=max(0.1, 0.2 * abs(of_means)), rel=0), (left, right)
 
 
+# What claims and captions of the suites rest on.
+CLAIMED = (
+    r"test PPL increases at each subsequently reported depth for every method",
+    r"while the additive-source controls degrade",
+    r"most achieved mean active depths are within about $0.4$ loops of the target, and the largest reported "
+    r"deviation is about $1.2$ loops",
+    r"These paths grow monotonically",
+    r"Their directions are nearly orthogonal to the realized drift",
+    r"The nonzero $E_{\Delta,47}$ values serve only as a non-collapse check",
+    r"with group means at most about $0.13\%$",
+    r"recurrent-step conditioning improves the looped Transformer baseline and can approach the tuned adapter on "
+    r"target-token PPL",
+    r"Peak allocated accelerator memory, reported in megabytes (MB), remains closely clustered at each scale",
+    r"remains close to the fastest measured method",
+    r"the absolute C4 PPL decreases from the 5k-step regime to the 50k-step regime",
+    r"which is much stronger than its 5k-step counterpart",
+    r"The improvement within the training loop-depth range grows with the training budget",
+    r"with both becoming essentially neutral at deeper steps",
+    r"settles to a slightly above-unit late-step sampled-gain regime, reaching $1.00108\pm0.00003$ at $t=47$",
+    r"a 4-layer 22.7M Transformer with a width of 320 and a 6-layer 22.5M Transformer with a width of 288",
+    r"averaged over three stochastic replications",
+    r"each measured batch with a fixed tensor shape",
+    r"using the values in Table~\ref{tab:bias_decomp}",
+)
+
+
 def test_the_sentences_behind_the_claims_are_in_the_paper():
-    for sentence in (
-        r"test PPL increases at each subsequently reported depth for every method",
-        r"while the additive-source controls degrade",
-        r"most achieved mean active depths are within about $0.4$ loops of the target, and the largest reported "
-        r"deviation is about $1.2$ loops",
-        r"These paths grow monotonically",
-        r"Their directions are nearly orthogonal to the realized drift",
-        r"The nonzero $E_{\Delta,47}$ values serve only as a non-collapse check",
-        r"with group means at most about $0.13\%$",
-        r"recurrent-step conditioning improves the looped Transformer baseline and can approach the tuned adapter on "
-        r"target-token PPL",
-        r"Peak allocated accelerator memory, reported in megabytes (MB), remains closely clustered at each scale",
-        r"remains close to the fastest measured method",
-        r"the absolute C4 PPL decreases from the 5k-step regime to the 50k-step regime",
-        r"which is much stronger than its 5k-step counterpart",
-        r"The improvement within the training loop-depth range grows with the training budget",
-        r"with both becoming essentially neutral at deeper steps",
-        r"settles to a slightly above-unit late-step sampled-gain regime, reaching $1.00108\pm0.00003$ at $t=47$",
-        r"a 4-layer 22.7M Transformer with a width of 320 and a 6-layer 22.5M Transformer with a width of 288",
-        r"averaged over three stochastic replications",
-        r"each measured batch with a fixed tensor shape",
-    ):
-        assert sentence in paper.text()
+    for sentence in CLAIMED:
+        assert paper.says(sentence)
+
+
+def expected_sentences():
+    """Everything that the paper must say; paper_source.py looks for it."""
+    for name, sentences in IN_TEXT.items():
+        yield from (filled(SUITES.find(name), sentence, set()) for sentence in sentences)
+    yield from (sentence for told in DIFFERENCES.values() for sentence, _ in told)
+    yield from (*steering_sentences(), film_sentence(), *CLAIMED)
+
+
+def test_the_data_file_holds_what_is_expected_and_no_more():
+    assert paper.values()["sentences"] == sorted({paper.digest(sentence) for sentence in expected_sentences()})
+    assert not paper.says("SCSE trails by $0.0$ PPL")
 
 
 def test_the_counted_weights_are_about_the_papers():

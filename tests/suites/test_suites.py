@@ -13,8 +13,8 @@ from scse.config import assemble, protocol, trained_as
 from scse.errors import UserError
 from scse.records import identity, new_record
 from scse.report.claims import TIMED
-from scse.report.evidence import Shelf, gather
 from scse.suites import SUITES
+from scse.suites.evidence import Shelf, gather
 from scse.suites.needed import members, narrow
 from scse.suites.paper.tables import change
 from scse.suites.presets import find_preset

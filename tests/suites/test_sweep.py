@@ -12,8 +12,8 @@ from scse.config import assemble
 from scse.errors import UserError
 from scse.records import identity, new_record
 from scse.records.statistics import summarise
-from scse.report.evidence import Shelf, gather
 from scse.suites import SUITES
+from scse.suites.evidence import Shelf, gather
 from scse.suites.presets import find_preset
 from scse.suites.suite import Preset, evaluation
 from scse.suites.sweep import PAPER_GRIDS, Grid, as_suite, columns, paper_grid, select

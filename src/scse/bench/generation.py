@@ -9,6 +9,7 @@ import torch
 
 from scse.bench.rows import Row
 from scse.config import scale
+from scse.families import SCSE
 from scse.generation import Depth, KVCache, settle
 from scse.measure import best_seconds
 from scse.model import LoopedLM, model_config
@@ -25,7 +26,7 @@ class DecodingBench:
         self.repeats = max(7, repeats)
         self.pieces = 3 * self.repeats
         shape = replace(scale(scale_name), context=LONG + 1)
-        self.model = LoopedLM(model_config("scse", shape)).eval()
+        self.model = LoopedLM(model_config(SCSE, shape)).eval()
         draw = torch.Generator().manual_seed(0)
         self.ids = torch.randint(0, shape.vocabulary, (1, LONG + 1), generator=draw)
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from scse.bench.reference import PlainSCSE
 from scse.bench.rows import Row
 from scse.config import scale
+from scse.families import SCSE
 from scse.flops import body_flops, head_flops
 from scse.machine import keep_freed_memory
 from scse.measure import best_seconds, peak_bytes, time_by_kind
@@ -40,7 +41,7 @@ class StepBench:
         size = (max(1, tokens // self.shape.context), self.shape.context + 1)
         self.rows = torch.randint(0, self.shape.vocabulary, size, generator=draw)
         self.tokens = size[0] * self.shape.context
-        self.model = LoopedLM(model_config("scse", self.shape)).train()
+        self.model = LoopedLM(model_config(SCSE, self.shape)).train()
         self.reference = PlainSCSE(self.shape).train()
         self.reference.take(self.model.state_dict())
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 
 from scse.cli.common import Arguments, add_family, add_json, add_scale, positive_ints, print_rows
+from scse.families import DEFAULT_FAMILY
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_family(parser, default="scse")
+    add_family(parser, default=DEFAULT_FAMILY)
     add_scale(parser)
     parser.add_argument("--depths", type=positive_ints, default=[8, 48], metavar="T,T", help="loop depths")
     parser.add_argument("--context", type=int, metavar="L", help="sequence length (default: the scale's own)")

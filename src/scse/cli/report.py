@@ -62,8 +62,8 @@ def refuse_if_nothing_fits(suites: Sequence[Suite], preset: Preset, records: Seq
     """A page without a number helps nobody: say what the records are of, and what would show them."""
     from scse.errors import UserError
     from scse.report.elsewhere import listed, remedy, sizes
-    from scse.report.evidence import Shelf, gather
     from scse.suites import SUITES
+    from scse.suites.evidence import Shelf, gather
 
     shelf = Shelf(records, preset)
     if any(gather(suite, shelf).counts[0] for suite in suites):

@@ -30,9 +30,10 @@ from scse.cli.common import (
 )
 from scse.cli.suite import add_running, carry_out, print_plan, say_ended, seed_list
 from scse.errors import UserError
+from scse.families import DEFAULT_FAMILY
 
 if TYPE_CHECKING:
-    from scse.report.evidence import Evidence
+    from scse.suites.evidence import Evidence
     from scse.suites.suite import Preset
     from scse.suites.sweep import Choice, Grid
 
@@ -65,7 +66,7 @@ def run(args: Arguments) -> int:
         raise UserError("--out is empty; name a folder for the runs")
     vary = varied(args.vary)
     from scse.files import expand
-    from scse.report.evidence import Shelf, gather
+    from scse.suites.evidence import Shelf, gather
     from scse.suites.needed import members
     from scse.suites.sweep import DEPTHS, as_suite, columns
 
@@ -118,7 +119,7 @@ def chosen_grid(args: Arguments, vary: Mapping[str, Sequence[object]]) -> tuple[
             raise UserError("--preset is the size of a selection of the paper's; without --paper use --protocol")
         changes = {} if args.steps is None else {"steps": args.steps}
         preset = Preset("sweep", data=data, limit=args.limit, changes=changes)
-        return Grid(args.family or "scse", args.protocol or "mini", vary, settings(args.set)), preset
+        return Grid(args.family or DEFAULT_FAMILY, args.protocol or "mini", vary, settings(args.set)), preset
     for option, given in (("--family", args.family), ("--protocol", args.protocol), ("--vary", args.vary)):
         if given:
             raise UserError(f"--paper decides on {option}; leave one of them out")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scse.cli.common import Arguments, add_data_folders, add_family, add_json, add_scale, print_json, settings
+from scse.families import DEFAULT_FAMILY
 
 if TYPE_CHECKING:
     from scse.config import TrainConfig
@@ -97,7 +98,7 @@ def chosen_run(args: Arguments) -> tuple[TrainConfig, Path | None]:
         chosen["tokenizer"] = f"bpe-{args.vocab}"
     chosen |= {"precision": args.precision} | settings(args.set)
     if args.start is None:
-        return assemble(args.family or "scse", chosen), None
+        return assemble(args.family or DEFAULT_FAMILY, chosen), None
     start = find_start(args.start, expand(args.out))
     config = assemble(args.family or start.config.model.family, start.settings(args.family, chosen))
     return start.child(config), start.folder

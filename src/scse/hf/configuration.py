@@ -7,6 +7,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from scse.config.model import ModelConfig, Shape
+from scse.families import DEFAULT_FAMILY
 
 # the names `transformers` knows, and ours
 SHAPE_FIELDS = {
@@ -31,7 +32,7 @@ class ScseConfig(PreTrainedConfig):
     model_type = "scse"
     keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012
 
-    family: str = "scse"
+    family: str = DEFAULT_FAMILY
     options: dict[str, Any] | None = None
     num_loops: int = 8
     vocab_size: int = 50_257

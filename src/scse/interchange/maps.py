@@ -14,6 +14,7 @@ from torch import Tensor
 
 from scse.config import ModelConfig, Shape
 from scse.errors import UserError
+from scse.families import HUGINN, OURO, PARCAE
 from scse.model import model_config
 
 
@@ -111,7 +112,7 @@ def huginn(described: Described) -> Plan:
     for part, stem in (("prelude", "prelude"), ("core", "core_block"), ("coda", "coda")):
         for number in range(layers[part]):
             made |= _huginn_layer(shape, _ours(part, number, shape), f"transformer.{stem}.{number}.")
-    plan = model_config("huginn", shape, options)
+    plan = model_config(HUGINN, shape, options)
     return Plan(plan, int(described.get("mean_recurrence", 8)), made, ("lm_head.weight", "freqs_cis"))
 
 
@@ -176,7 +177,7 @@ def ouro(described: Described) -> Plan:
         made["unembedding.weight"] = (["lm_head.weight"], same)
     for number in range(shape.core):
         made |= _ouro_layer(_ours("core", number, shape), f"model.layers.{number}.")
-    plan = model_config("ouro", shape, {"exit_gate": True})
+    plan = model_config(OURO, shape, {"exit_gate": True})
     return Plan(plan, int(described.get("total_ut_steps", 4)), made, ("lm_head.weight",))
 
 
@@ -199,7 +200,7 @@ def parcae(described: Described) -> Plan:
     """Parcae's layers have parts that ours lack."""
     raise UserError(
         "Parcae's weights cannot be read: its layers have gated value embeddings and a plain MLP of squared ReLUs, "
-        "which ours do not have; the recurrence itself is the family 'parcae'"
+        f"which ours do not have; the recurrence itself is the family '{PARCAE}'"
     )
 
 

@@ -14,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from scse.config import TrainConfig
 from scse.data import load_tokenizer, settled_corpus
 from scse.errors import UserError, checked_choice
+from scse.families import HUGINN, OURO, PARCAE
 from scse.files import replacing_folder
 from scse.interchange.maps import Described, Plan, huginn, ouro, parcae
 from scse.model import LoopedLM
@@ -21,7 +22,7 @@ from scse.nn.without_storage import without_storage
 from scse.persistence import save_model
 from scse.runs.folder import settle_config
 
-SOURCES: Mapping[str, Callable[[Described], Plan]] = {"huginn": huginn, "ouro": ouro, "parcae": parcae}
+SOURCES: Mapping[str, Callable[[Described], Plan]] = {HUGINN: huginn, OURO: ouro, PARCAE: parcae}
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "model.safetensors"
 

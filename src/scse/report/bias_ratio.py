@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scse.records.statistics import summarise
-from scse.report.evidence import Evidence
 from scse.report.figures import COLUMN, PHONE, new_figure, style
 from scse.report.panels import folded, tidy
+from scse.suites.evidence import Evidence
 from scse.suites.suite import Arm, Column
 
 if TYPE_CHECKING:

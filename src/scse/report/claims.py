@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from scse.records.statistics import PairedDifference, paired_difference
-from scse.report.evidence import Cell, Evidence, at_equal_depth
 from scse.report.wording import loops
+from scse.suites.evidence import Cell, Evidence, at_equal_depth
 from scse.suites.statements import Place, Printed
 from scse.suites.suite import Claim, Value, seeds_of
 

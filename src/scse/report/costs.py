@@ -13,9 +13,9 @@ from scse.config import Shape
 from scse.families import FAMILIES
 from scse.flops import token_flops
 from scse.records.statistics import summarise
-from scse.report.evidence import Evidence
 from scse.report.figures import style
 from scse.report.panels import panelled, plain, plain_log_axis, shared_legend, tidy
+from scse.suites.evidence import Evidence
 from scse.suites.suite import Arm, Column
 
 if TYPE_CHECKING:

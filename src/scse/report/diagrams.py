@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from scse.families import LOOPED, SCSE
 from scse.report.circuit import Circuit
 from scse.report.figures import PAGE, PHONE, new_figure, side_by_side, style
 from scse.report.pictures import Picture
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-ADDITIVE, CENTERED = style("looped")[0], style("scse")[0]
+ADDITIVE, CENTERED = style(LOOPED)[0], style(SCSE)[0]
 INK, SOFT = "#222222", "#8a8a8a"
 FORCING = np.array([0.42, 0.26])
 STEP = 0.5

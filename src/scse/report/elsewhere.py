@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from scse.records import Record
-from scse.report.evidence import Shelf, gather
+from scse.suites.evidence import Shelf, gather
 from scse.suites.presets import PRESETS, find_preset
 from scse.suites.suite import Preset, Suite
 

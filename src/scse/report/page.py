@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from scse.records import Record
 from scse.report.claims import CONTRADICTED, PENDING, SUPPORTED, TIMED, UNDECIDED, Comparison, Judgement, judge_all
-from scse.report.evidence import MISSING, Evidence, Shelf, gather
 from scse.report.pictures import Rendered, in_page_colours, render
 from scse.report.suite_figures import identifier, pictures
 from scse.report.tables import Table, difference_digits, differences, ratios, results, turned
 from scse.report.wording import INDEXED, bootstrap, interval, number, percent, plural
+from scse.suites.evidence import MISSING, Evidence, Shelf, gather
 from scse.suites.setting import setting
 from scse.suites.suite import Preset, Suite
 

@@ -14,10 +14,10 @@ from scse.records.statistics import summarise
 from scse.report.anchor_start import draw_anchor_start
 from scse.report.bias_ratio import bias_ratio
 from scse.report.costs import exit_depths, pareto
-from scse.report.evidence import Evidence
 from scse.report.figures import PAGE, PHONE, Line, draw_depth_response, style
 from scse.report.panels import panelled, plain, shared_legend, tidy
 from scse.report.pictures import Picture
+from scse.suites.evidence import Evidence
 from scse.suites.suite import Arm, Column
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from scse.report.claims import TIMED, Comparison, Judgement
-from scse.report.evidence import DEPTH_TOLERANCE, MISSING, PARTIAL, Cell, Evidence, at_equal_depth, realised_range
 from scse.report.wording import (
     ABSENT,
     bootstrap,
@@ -19,6 +18,7 @@ from scse.report.wording import (
     percent,
     printed,
 )
+from scse.suites.evidence import DEPTH_TOLERANCE, MISSING, PARTIAL, Cell, Evidence, at_equal_depth, realised_range
 from scse.suites.suite import Arm, Column
 
 RATIO_DIGITS = 3

@@ -15,7 +15,7 @@ from scse.config import TrainConfig, assemble
 from scse.data import existing_corpus
 from scse.errors import UserError, unknown_name
 from scse.records.statistics import Summary
-from scse.report.evidence import COMPLETE, Evidence
+from scse.suites.evidence import COMPLETE, Evidence
 from scse.suites.suite import DEFAULT_SEEDS, Arm, Column, Preset, Settings, Suite
 from scse.tasks.adaptive import CEILING
 
