@@ -43,6 +43,7 @@ COMMANDS = {
     "families": "every recurrence family, or all about one: equation, options, anchor, parameters",
     "params": "parameter counts, ours and as the paper counts",
     "flops": "the paper's FLOP proxies per token",
+    "data": "the corpora and problems there are, and examples of a problem",
     "completion": "a script that lets bash, zsh or fish complete commands, options and names",
 }
 

@@ -37,7 +37,7 @@ class TrainConfig:
     `batch` counts the sequences of one optimiser step, all processes together; they are worked through in
     `micro_batches` parts. `seed` feeds initialisation, depth and dropout, `data_seed` the order of the data: the
     paper's 95.6M runs vary the first and keep the second. `guests` are the files and packages from outside that the run
-    is made with, with their hashes or versions.
+    is made with, with their hashes or versions. `problem` are the options of a corpus that is a problem.
     """
 
     model: ModelConfig
@@ -59,6 +59,7 @@ class TrainConfig:
     # Later fields, each with a neutral default (`stored.py`).
     parent: Parent | None = None
     guests: Mapping[str, str] = field(default_factory=dict)
+    problem: Mapping[str, int] = field(default_factory=dict)
 
     FIRST: ClassVar[tuple[str, ...]] = (
         "model",
@@ -110,6 +111,7 @@ class TrainConfig:
             "model": self.model.to_dict(),
             "parent": self.parent and asdict(self.parent),
             "guests": dict(self.guests),
+            "problem": dict(self.problem),
         }
         return {name: parts.get(name, value) for name, value in written(self).items()}
 
@@ -169,8 +171,8 @@ class RunOptions:
 
 
 def data_config(config: TrainConfig, options: RunOptions) -> DataConfig:
-    """The text of a run, and where it lies on this machine."""
-    return DataConfig(config.corpus, config.tokenizer, options.data_dir, options.cache_dir)
+    """The data of a run, and where it lies on this machine."""
+    return DataConfig(config.corpus, config.tokenizer, options.data_dir, options.cache_dir, config.problem)
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from scipy.optimize import nnls
 from torch import Tensor
 
+from scse.data import Readable
 from scse.diagnostics.differentials import Map, check_finite, differentiable, largest_gain
 from scse.diagnostics.secants import (
     ORDERS,
@@ -121,7 +122,7 @@ def verdict(gap: float) -> str:
 
 def theory(
     model: LoopedLM,
-    tokens: np.ndarray,
+    tokens: Readable,
     first: int,
     last: int,
     inputs: int,

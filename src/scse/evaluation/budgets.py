@@ -6,9 +6,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from scse.config.adaptive import MODES, AdaptiveSettings
+from scse.data import Readable
 from scse.errors import UserError, checked_choice
 from scse.evaluation.adaptive import AdaptiveResult, offline, online
 from scse.evaluation.calibration import (
@@ -19,7 +18,7 @@ from scse.evaluation.calibration import (
     exit_depths,
     trace,
 )
-from scse.evaluation.perplexity import perplexity_over_depths
+from scse.evaluation.perplexity import perplexity_over_depths, target_count
 from scse.evaluation.rules import exit_rule
 from scse.evaluation.tokenwise import calibrate_tokens, tokenwise
 from scse.measure import elapsed
@@ -65,7 +64,7 @@ class AdaptiveEvaluation:
         self.model, self.settings, self.show = model, settings, show
         self.rule = exit_rule(settings.rule)
 
-    def run(self, validation: np.ndarray, tokens: np.ndarray) -> tuple[list[BudgetRow], Mapping[Place, str]]:
+    def run(self, validation: Readable, tokens: Readable) -> tuple[list[BudgetRow], Mapping[Place, str]]:
         """The rows of all budgets that can be reached, and why the others cannot; an error where none can."""
         thresholds = self.calibrate(validation)
         if not thresholds.found:
@@ -80,7 +79,7 @@ class AdaptiveEvaluation:
             rows.append(BudgetRow(budget, mode, *about, found.histogram(self.settings.ceiling)))
         return rows, thresholds.unreachable
 
-    def calibrate(self, validation: np.ndarray) -> Thresholds:
+    def calibrate(self, validation: Readable) -> Thresholds:
         """A quality target's budget is the mean depth it takes on validation."""
         settings = self.settings
         wanted = settings.quality is not None
@@ -102,13 +101,13 @@ class AdaptiveEvaluation:
                     unreachable[budget, mode] = str(error)
         return Thresholds(found, unreachable)
 
-    def _threshold(self, validation: np.ndarray, seen: Trace, budget: float, mode: str) -> float:
+    def _threshold(self, validation: Readable, seen: Trace, budget: float, mode: str) -> float:
         if mode != "token":
             return calibrate(seen.statistics, budget)
         how = self.settings.ceiling, self.settings.batch, self.settings.calibration
         return calibrate_tokens(self.model, validation, self.rule, budget, *how, float(seen.statistics.max()))
 
-    def evaluate(self, tokens: np.ndarray, thresholds: Mapping[Place, float]) -> dict[Place, AdaptiveResult]:
+    def evaluate(self, tokens: Readable, thresholds: Mapping[Place, float]) -> dict[Place, AdaptiveResult]:
         settings = self.settings
         how = settings.ceiling, settings.batch, settings.limit
         size = self._size(tokens, settings.limit)
@@ -127,16 +126,15 @@ class AdaptiveEvaluation:
             results |= dict(zip(chosen, found, strict=True))
         return results
 
-    def _static(self, tokens: np.ndarray, depth: int) -> tuple[float, float]:
+    def _static(self, tokens: Readable, depth: int) -> tuple[float, float]:
         """Perplexity and seconds of everything at one depth."""
         begin = time.perf_counter()
         settings = self.settings
         (found,) = perplexity_over_depths(self.model, tokens, [depth], settings.batch, settings.limit, show=self.show)
         return found.ppl, elapsed(begin)
 
-    def _size(self, tokens: np.ndarray, limit: int | None) -> int:
-        every = len(tokens) - 1
-        return every if limit is None else min(every, limit * self.model.config.shape.context)
+    def _size(self, tokens: Readable, limit: int | None) -> int:
+        return target_count(tokens, self.model.config.shape.context, limit)
 
 
 def _nearest(found: AdaptiveResult) -> int:
