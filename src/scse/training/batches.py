@@ -1,7 +1,7 @@
 """What a step sees: a pure function of (seed, step) and of its depth, so resuming needs no reader state.
 
-Of a text, an epoch cuts the tokens into non-overlapping windows from a random offset and visits them in random order. The last
-token of a window is the first of the next, so that each token of an epoch is a target once.
+Of a text, an epoch cuts the tokens into non-overlapping windows from a random offset and visits them in random order.
+The last token of a window is the first of the next, so that each token of an epoch is a target once.
 """
 
 from __future__ import annotations
@@ -62,8 +62,12 @@ class TextBatches(BatchSource):
         self._epoch = lru_cache(maxsize=2)(self._draw_epoch)
 
     def batch(self, step: int, loops: int) -> tuple[Tensor, Tensor]:
-        rows = np.stack([self._window(step * self.size + row) for row in range(self.size)])
-        return torch.from_numpy(rows[:, :-1]), torch.from_numpy(rows[:, 1:])
+        rows = self.rows(step)
+        return rows[:, :-1], rows[:, 1:]
+
+    def rows(self, step: int) -> Tensor:
+        """The windows of a step [batch, context + 1]"""
+        return torch.from_numpy(np.stack([self._window(step * self.size + row) for row in range(self.size)]))
 
     def _window(self, sample: int) -> np.ndarray:
         epoch, position = divmod(sample, self.windows)
