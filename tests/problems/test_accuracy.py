@@ -12,7 +12,8 @@ import torch
 from runs import run, write_corpus
 from scse.cli import main
 from scse.data import UNCOUNTED, Sequences
-from scse.evaluation.accuracy import right_answers, score
+from scse.evaluation.accuracy import right_answers, score, settling
+from scse.evaluation.budgets import loops_by_difficulty
 from scse.records import read_records
 from scse.runs import open_run
 from scse.tasks import TASKS, Column, Selection, Where
@@ -75,16 +76,40 @@ def test_one_unroll_answers_as_single_depths_do(chase_run):
             assert np.array_equal(together[depth], expected)
 
 
+def test_an_answer_settles_at_the_first_loop_that_leaves_it(chase_run):
+    opened = open_run(chase_run)
+    data = opened.corpus(None, None, None).split("test").tokens
+    taken, right = settling(opened.model, data, ceiling=5, batch=3, limit=7)
+    assert taken.shape == right.shape == (7, data.ids.shape[1])
+    said = opened.model.trajectory(torch.from_numpy(data.ids[:7]), 5, keep=("predictions",)).predictions.numpy()
+    for row, place in np.ndindex(*taken.shape):
+        path = said[:, row, place]
+        first = next((t for t in range(1, 6) if path[t] == path[t - 1]), 5)
+        assert taken[row, place] == first
+        assert right[row, place] == (path[first] == data.targets[row, place])
+
+
 def test_early_exit_and_generation_work_on_a_problem(copy, capsys):
     line = ["adaptive", str(copy), "--budgets", "4", "--ceiling", "6", "--limit", "32", "--quiet", "--json"]
     assert main(line) == 0
     rows = json.loads(capsys.readouterr().out)
     assert {row["mode"] for row in rows} == {"offline", "online"}
     assert rows[0]["mean_depth"] == rows[1]["mean_depth"]
+    assert set(rows[0]["by_difficulty"]) <= {"1", "2"}
+    assert main([*line[:-1], "--mode", "token"]) == 0
+    assert "Mean loops by difficulty" in capsys.readouterr().out
     assert main(["generate", str(copy), "--prompt", "a→b b→b a?", "--max-new-tokens", "3"]) == 0
     assert capsys.readouterr().out.startswith("a→b b→b a? ")
     assert main(["generate", str(copy), "--prompt", "a→b bb"]) == 2
     assert "unknown word 'bb'; did you mean 'b→b'?" in capsys.readouterr().err
+
+
+def test_loops_by_difficulty_are_means_over_examples_or_answers():
+    targets = np.array([[UNCOUNTED, 1, 2], [UNCOUNTED, 3, 4]])
+    data = Sequences(np.zeros((2, 3), np.int64), targets, np.array([[0, 1, 3], [0, 1, 1]]))
+    assert loops_by_difficulty(data, np.array([5, 2])) == {1: 2.0, 3: 5.0}
+    assert loops_by_difficulty(data, np.array([9, 2, 6, 9, 4, 6])) == {1: 4.0, 3: 6.0}
+    assert loops_by_difficulty(np.arange(9), np.array([1, 2])) == {}
 
 
 def test_mistakes_are_one_line(copy, tmp_path, capsys):

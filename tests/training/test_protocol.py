@@ -15,6 +15,7 @@ from scse import LoopedLM
 from scse.config import PROTOCOLS, assemble, data_config, protocol
 from scse.data import open_corpus
 from scse.errors import UserError
+from scse.problems import PROBLEMS
 from scse.training.batches import TextBatches
 from scse.training.optimiser import learning_rate, resolve_precision
 from scse.training.streams import dropout_seed, initialisation_seed, loop_depth
@@ -118,6 +119,11 @@ class TestStreams:
         assert counts[0] == 0
         assert counts[1:].min() > 900
 
+    def test_the_deepest_grows_where_asked(self):
+        early, later = ([loop_depth(0, step, 8, 400) for step in steps] for steps in (range(100), range(400, 500)))
+        assert max(early) <= 2
+        assert later == [loop_depth(0, step, 8) for step in range(400, 500)]
+
     def test_streams_are_separate(self):
         assert len({initialisation_seed(0), dropout_seed(0, 0, 0), dropout_seed(0, 0, 1), dropout_seed(0, 1, 0)}) == 4
         assert loop_depth(5, 7, 8) == loop_depth(5, 7, 8)
@@ -168,7 +174,7 @@ def test_protocols_of_the_paper(name):
 
 
 def test_every_protocol_is_covered_above():
-    assert set(PAPER_PROTOCOLS) | {"mini"} == set(PROTOCOLS)
+    assert set(PAPER_PROTOCOLS) | {"mini", *PROBLEMS} == set(PROTOCOLS)
     assert assemble("scse", protocol("mini")).model.shape.vocabulary == 4096
 
 

@@ -38,6 +38,7 @@ class TrainConfig:
     `micro_batches` parts. `seed` feeds initialisation, depth and dropout, `data_seed` the order of the data: the
     paper's 95.6M runs vary the first and keep the second. `guests` are the files and packages from outside that the run
     is made with, with their hashes or versions. `problem` are the options of a corpus that is a problem.
+    Over the first `depth_warmup` steps the deepest loop that is sampled grows from 1 to `max_loops`.
     """
 
     model: ModelConfig
@@ -60,6 +61,7 @@ class TrainConfig:
     parent: Parent | None = None
     guests: Mapping[str, str] = field(default_factory=dict)
     problem: Mapping[str, int] = field(default_factory=dict)
+    depth_warmup: int = 0
 
     FIRST: ClassVar[tuple[str, ...]] = (
         "model",
@@ -84,7 +86,7 @@ class TrainConfig:
         for name in ("steps", "batch", "micro_batches", "max_loops"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("warmup", "seed", "data_seed", "weight_decay", "lr"):
+        for name in ("warmup", "depth_warmup", "seed", "data_seed", "weight_decay", "lr"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must not be negative, got {getattr(self, name)}")
         for name in ("beta1", "beta2"):

@@ -61,6 +61,29 @@ def right_answers(
     return {depth: np.concatenate(parts) for depth, parts in found.items()}
 
 
+@torch.no_grad()
+def settling(
+    model: LoopedLM, data: Sequences, ceiling: int, batch: int, limit: int | None
+) -> tuple[NDArray[np.int64], Right]:
+    """Exit per answer without a threshold: the first loop that leaves the likeliest token as it was [N, L].
+
+    Also whether the answer is right there. The ceiling ends those that never settle.
+    """
+    taken_all, right_all = [], []
+    for ids, targets in windows(data, model.config.shape.context, batch, limit):
+        taken = torch.zeros_like(targets)
+        final, before = torch.zeros_like(targets), torch.full_like(targets, UNCOUNTED)
+        for state in islice(model.unroll(ids), ceiling + 1):
+            answers = model.readout(state.hidden).argmax(-1)
+            stops = (taken == 0) & ((answers == before) | (state.t == ceiling)) & (state.t > 0)
+            taken[stops], final[stops], before = state.t, answers[stops], answers
+            if (taken > 0).all():
+                break
+        taken_all.append(taken.numpy())
+        right_all.append((final == targets).numpy())
+    return np.concatenate(taken_all), np.concatenate(right_all)
+
+
 def score(data: Sequences, right: Right, depth: int, difficulty: int | None) -> Accuracy | None:
     """The accuracy of answers of one difficulty, None for all; None where no example has such an answer."""
     count = len(right)

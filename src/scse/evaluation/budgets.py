@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from scse.config.adaptive import MODES, AdaptiveSettings
-from scse.data import Readable
+from scse.data import UNCOUNTED, Readable, Sequences
 from scse.errors import UserError, checked_choice
 from scse.evaluation.adaptive import AdaptiveResult, offline, online
 from scse.evaluation.calibration import (
@@ -32,7 +34,8 @@ Place = tuple[float, str]
 class BudgetRow:
     """One budget in one mode, beside the fixed depth nearest to the mean depth that was realised.
 
-    `seconds` of 'offline' is the full trace.
+    `seconds` of 'offline' is the full trace. `by_difficulty` is of a problem: the mean loops taken by examples whose
+    hardest answer is so hard, or, where tokens stop by themselves, by answers.
     """
 
     budget: float
@@ -45,6 +48,7 @@ class BudgetRow:
     static_ppl: float
     static_seconds: float
     histogram: list[int]
+    by_difficulty: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,8 @@ class AdaptiveEvaluation:
             found = results[budget, mode]
             depth = _nearest(found)
             about = (threshold, found.mean_depth, found.ppl, found.seconds, depth, *static[depth])
-            rows.append(BudgetRow(budget, mode, *about, found.histogram(self.settings.ceiling)))
+            loops = loops_by_difficulty(tokens, found.depths)
+            rows.append(BudgetRow(budget, mode, *about, found.histogram(self.settings.ceiling), loops))
         return rows, thresholds.unreachable
 
     def calibrate(self, validation: Readable) -> Thresholds:
@@ -135,6 +140,19 @@ class AdaptiveEvaluation:
 
     def _size(self, tokens: Readable, limit: int | None) -> int:
         return target_count(tokens, self.model.config.shape.context, limit)
+
+
+def loops_by_difficulty(data: Readable, depths: np.ndarray) -> dict[int, float]:
+    """The mean of the loops that examples [N] or tokens [N·L] took, by difficulty; nothing for text."""
+    if not isinstance(data, Sequences):
+        return {}
+    asked, difficulty = data.targets != UNCOUNTED, data.difficulty
+    if len(depths) <= len(data):
+        chosen, depths = difficulty[: len(depths)].max(axis=1), depths
+    else:
+        rows = len(depths) // data.ids.shape[1]
+        chosen, depths = difficulty[:rows][asked[:rows]], depths[asked[:rows].ravel()]
+    return {int(level): float(depths[chosen == level].mean()) for level in np.unique(chosen)}
 
 
 def _nearest(found: AdaptiveResult) -> int:

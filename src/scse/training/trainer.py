@@ -131,7 +131,7 @@ class Trainer:
         """One optimiser step; the metrics row describes the state after it."""
         begin = time.perf_counter()
         config = self.config
-        drawn = loop_depth(config.seed, config.steps_before + step, config.max_loops)
+        drawn = loop_depth(config.seed, config.steps_before + step, config.max_loops, config.depth_warmup)
         loops = self.model.recurrence.core.trained_depth or drawn
         loss = self._accumulate_gradients(step, loops)
         norm = float(whole(torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.config.clip)))
