@@ -25,7 +25,8 @@ NARROW = {"width": 28, "ff_width": 112}
 
 def settings(steps: int) -> Settings:
     """The protocol of the pointer chase at the demo's size."""
-    return {**protocol("pointer-chase"), "nodes": NODES, "hops": HOPS, "roots": ROOTS, "steps": steps}
+    size = {"nodes": NODES, "hops": HOPS, "roots": ROOTS, "steps": steps, "depth_warmup": steps * 9 // 14}
+    return {**protocol("pointer-chase"), **size}
 
 
 def _arm(family: str, label: str, changes: Settings) -> Arm:

@@ -36,8 +36,19 @@ PROTOCOLS: dict[str, Preset] = {
     "mini": {"scale": "mini", "steps": 400, "batch": 16, "lr": 1e-3, "warmup": 50},
 }
 
-# A small model that learns a problem in minutes on two cores; depths go two loops beyond the hardest answers.
-_PROBLEM: Preset = {"width": 64, "heads": 2, "ff_width": 256, "dropout": 0.0, "batch": 64, "lr": 2e-3, "warmup": 100}
+# A small model that learns a problem in minutes on two cores. Depths go two loops beyond the hardest answers, and grow
+# to that: with all of them from the beginning a model learns to guess the end before it learns the step.
+_PROBLEM: Preset = {
+    "width": 64,
+    "heads": 2,
+    "ff_width": 256,
+    "dropout": 0.0,
+    "init_std": 0.1,
+    "batch": 64,
+    "lr": 3e-3,
+    "warmup": 100,
+    "depth_warmup": 1000,
+}
 PROTOCOLS |= {name: {"data": name, "steps": 2000, **_PROBLEM} for name in PROBLEMS}
 
 
