@@ -72,8 +72,8 @@ def test_chase_findings_say_what_the_numbers_say():
     rows += [row("scse", "all", 0.4, 0.99), row(UNSHARED, "all", 0.4, 0.5)]
     assert chase_findings(rows) == [
         "scse: 5 hops away, 1% right after 1 loop, 98% after 7",
-        "unshared-6: 5 hops away, 10% right after 1 loop, 40% after 7",
-        "all answers at T = 7: scse 99.0%, unshared-6 of equal parameters 50.0%, 49 points behind",
+        "unshared-7: 5 hops away, 10% right after 1 loop, 40% after 7",
+        "all answers at T = 7: scse 99.0%, unshared-7 of equal parameters 50.0%, 49 points behind",
     ]
 
 

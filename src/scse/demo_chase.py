@@ -18,9 +18,9 @@ NODES, HOPS, ROOTS = 12, 5, 30
 LOOPS = (1, 2, 3, 4, 5, 7, 16)
 FULL_DEPTH = HOPS + 2  # the deepest that training goes
 CEILING = 16
-UNSHARED = "unshared-6"
-# Six layers of their own for each loop, so narrow that there are as many parameters as in the shared block.
-NARROW = {"width": 28, "ff_width": 112}
+UNSHARED = "unshared-7"
+# A layer of its own for each loop of the full depth, all so narrow that there are as many parameters as in the loops.
+NARROW = {"width": 26, "ff_width": 104}
 
 
 def settings(steps: int) -> Settings:
@@ -42,7 +42,7 @@ def _column(difficulty: int | None, depth: int) -> Column:
 
 ARMS = (
     *(_arm(name, FAMILIES.find(name).label, {}) for name in ("looped", "scse")),
-    _arm(UNSHARED, "Six unshared layers, equal parameters", NARROW),
+    _arm(UNSHARED, "Seven unshared layers, equal parameters", NARROW),
 )
 _AT_THE_LIMIT = [_column(HOPS, depth) for depth in LOOPS]
 CHASE = Suite(
