@@ -6,18 +6,28 @@ import json
 
 import pytest
 
+from scse.accounting import count_parameters
 from scse.cli import main
 from scse.cli.demo import budgeted
-from scse.demo import DEPTHS, NAMES, anchor_findings, budget_findings, findings
+from scse.config import assemble
+from scse.demo import DEPTHS, NAMES, Size, anchor_findings, budget_findings, findings
+from scse.demo_chase import CEILING, CHASE, FULL_DEPTH, HOPS, LOOPS, UNSHARED
+from scse.demo_chase import findings as chase_findings
 
 
 def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("scse.suites.suite.CALIBRATION_WINDOWS", 4)
+    monkeypatch.setattr("scse.tasks.adaptive.CALIBRATION_WINDOWS", 4)
     places = {"out": "demo", "report": "report", "cache-dir": "cache"}
     folders = [part for name, folder in places.items() for part in (f"--{name}", str(tmp_path / folder))]
-    arguments = ["demo", "--steps", "2", "--windows", "4", "--quiet", *folders]
+    arguments = ["demo", "--chase-steps", "2", "--steps", "2", "--windows", "4", "--quiet", *folders]
     assert main([*arguments, "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
+    assert {(row["family"], row["hops"]) for row in first["accuracy"]} == {
+        (arm.family, hops) for arm in CHASE.arms for hops in (1, 2, 3, 4, 5, "all")
+    }
+    assert all(0 <= row[f"T={t}"] <= 1 for row in first["accuracy"] for t in LOOPS)
+    assert all(1 <= row["1 hop"] <= CEILING for row in first["exits"])
+    assert "equal parameters" in first["chase_findings"][-1]
     assert [row["family"] for row in first["perplexity"]] == list(NAMES)
     assert all(set(row) == {"family", *(f"T={t}" for t in DEPTHS)} for row in first["perplexity"])
     assert all(1 < row["T=48"] < 10_000 for row in first["perplexity"])
@@ -41,10 +51,30 @@ def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, monkeypatc
     before = metrics.read_text()
     assert main(arguments) == 0
     text = capsys.readouterr().out
+    assert "Share of right answers by hops" in text
     assert "Test perplexity over loop depth" in text
     assert "T = 48\n  │ def main(" in text
     assert metrics.read_text() == before, "a second run trains nothing"
     assert (tmp_path / "report" / "index.html").read_text() == page, "and shows the same"
+
+
+def test_the_unshared_model_of_the_chase_has_no_more_parameters_than_the_loops():
+    preset = Size(2, 2, 4).preset()
+    counts = {arm.name: count_parameters(assemble(arm.family, preset.settings(arm)).model).active for arm in CHASE.arms}
+    assert 0.95 * counts["looped"] < counts[UNSHARED] <= counts["looped"] * 1.01
+
+
+def test_chase_findings_say_what_the_numbers_say():
+    def row(family, hops, few, enough):
+        return {"family": family, "hops": hops, "T=1": few, f"T={FULL_DEPTH}": enough}
+
+    rows = [row("scse", HOPS, 0.01, 0.98), row(UNSHARED, HOPS, 0.1, 0.4)]
+    rows += [row("scse", "all", 0.4, 0.99), row(UNSHARED, "all", 0.4, 0.5)]
+    assert chase_findings(rows) == [
+        "scse: 5 hops away, 1% right after 1 loop, 98% after 7",
+        "unshared-7: 5 hops away, 10% right after 1 loop, 40% after 7",
+        "all answers at T = 7: scse 99.0%, unshared-7 of equal parameters 50.0%, 49 points behind",
+    ]
 
 
 def interrupted(*_):
@@ -107,7 +137,7 @@ def test_budgets_that_families_keep_differently_are_told():
     assert budget_findings([row("looped", 12.9, 16.2), row("scse", 5.6, 15.1), row("other", None, None)]) == [
         "Adaptive 8: mean depths of 5.6 to 12.9 loops were realised, so the families are not ranked there"
     ]
-    assert budgeted(row("scse", 5.62, None)) == {"family": "scse", "Adaptive 8": "9.00 at 5.6", "Adaptive 16": "–"}
+    assert budgeted(row("scse", 5.62, None)) == {"family": "scse", "Adaptive 8": "9.00 at 5.6", "Adaptive 16": None}
 
 
 def test_nothing_is_said_about_an_anchor_that_was_not_measured():

@@ -23,7 +23,7 @@ from scse.cli import COMMANDS, main
 from scse.cli.tables import print_table
 from scse.cli.text import render
 from scse.demo import DEPTHS, NAMES, Demo
-from scse.recurrence import FAMILIES
+from scse.families import FAMILIES
 
 WIDTH = 80
 ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
@@ -91,7 +91,7 @@ def missing(answer: object, lines: list[str], without: tuple[str, ...] = ()) -> 
         timed = any(part in name for part in MEASURED)
         if value is None or isinstance(value, bool) or timed or name in without:
             continue
-        if isinstance(value, int | float) or value in FAMILIES.rows:
+        if isinstance(value, int | float) or value in FAMILIES:
             text = render(value)
             if not stands_whole(text, lines):
                 found.append((name, text))

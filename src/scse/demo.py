@@ -1,4 +1,5 @@
-"""The main job in miniature: three families on the embedded corpus, as a suite of its own, and what came of it."""
+"""The main job in miniature: a problem that needs depth, then three families on the embedded corpus, as suites of
+their own, and what came of them."""
 
 from __future__ import annotations
 
@@ -7,6 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from scse.config import protocol
+from scse.demo_chase import CHASE, SHOWN, accuracies, exits, settings
+from scse.demo_chase import findings as chase_findings
 from scse.errors import RunFailure
 from scse.families import FAMILIES
 from scse.generation import Depth, Generation, continue_text
@@ -44,6 +48,9 @@ DEMO = Suite(
 class Demo:
     """What the demo found: tables, sentences, texts by loops, and the page that shows it all."""
 
+    chase: list[dict[str, Any]]
+    exits: list[dict[str, Any]]
+    chase_findings: list[str]
     depths: list[dict[str, Any]]
     adaptive: list[dict[str, Any]]
     anchor: list[dict[str, Any]]
@@ -53,6 +60,9 @@ class Demo:
 
     def to_dict(self) -> dict[str, Any]:
         return {
+            "accuracy": self.chase,
+            "exits": self.exits,
+            "chase_findings": self.chase_findings,
             "perplexity": self.depths,
             "adaptive": self.adaptive,
             "anchor": self.anchor,
@@ -63,10 +73,25 @@ class Demo:
         }
 
 
-def run_demo(folder: Path, report: Path, steps: int, windows: int, cache_dir: str | None, quiet: bool) -> Demo | None:
+@dataclass(frozen=True)
+class Size:
+    """How long the demo takes: steps of the models that chase pointers and of those that write, and windows."""
+
+    chase_steps: int
+    steps: int
+    windows: int
+
+    def preset(self) -> Preset:
+        chosen = find_preset("mini", PRESETS["mini"].data, self.windows)
+        own = {"wikitext-2": {**protocol("mini"), "steps": self.steps}, "pointer-chase": settings(self.chase_steps)}
+        return replace(chosen, substitute=own)
+
+
+def run_demo(folder: Path, report: Path, size: Size, cache_dir: str | None, quiet: bool) -> Demo | None:
     """Train, evaluate and diagnose what is missing, then show it; None when asked to stop, and the rest is saved."""
-    preset = find_preset("mini", PRESETS["mini"].data, windows, steps)
-    wanted = members([DEMO], preset, folder)
+    preset = size.preset()
+    chasing = members([CHASE], preset, folder)
+    wanted = [*chasing, *members([DEMO], preset, folder)]
     results = run_jobs([Job(member, cache_dir=cache_dir, quiet=quiet) for member in wanted], in_this_process)
     failed = [(member, r.reason) for member in wanted if (r := results.get(member.name)) and r.reason]
     if len(results) < len(wanted) or any(result.outcome is Outcome.STOPPED for result in results.values()):
@@ -74,13 +99,18 @@ def run_demo(folder: Path, report: Path, steps: int, windows: int, cache_dir: st
     records = [record for member in wanted for record in member.records()]
     for member, reason in failed:
         # An evaluation may fail on its own, such as a budget that no threshold reaches: the rest is still shown.
-        if not values_of(records, preset, member.arm, DEMO.columns[0]):
+        suite = CHASE if member in chasing else DEMO
+        if not values_of(records, preset, member.arm, suite.columns[0]):
             raise RunFailure(f"{member.name} failed: {reason}")
-    write_report([DEMO], preset, records, report)
+    write_report([SHOWN, DEMO], preset, records, report)
     shown = Numbers(preset, records)
     adaptive = shown.adaptive(_ADAPTIVE, 2)
     depths, anchor = shown.rows(loops(*DEPTHS), 2), shown.rows([FIRST_BIAS, LATE_BIAS, LATE_ENERGY], 4)
+    chase = accuracies(preset, records)
     return Demo(
+        chase=chase,
+        exits=exits({member.arm.family: member.folder for member in chasing}, size.windows),
+        chase_findings=chase_findings(chase),
         depths=depths,
         adaptive=adaptive,
         anchor=anchor,
@@ -90,7 +120,7 @@ def run_demo(folder: Path, report: Path, steps: int, windows: int, cache_dir: st
             *budget_findings(adaptive),
             *(f"{member.arm.family}: {reason}" for member, reason in failed),
         ],
-        texts=written(next(member for member in wanted if member.arm.name == "scse")),
+        texts=written(next(m for m in wanted if m.arm.name == "scse" and m not in chasing)),
         page=report / "index.html",
     )
 

@@ -21,7 +21,7 @@ from scse.families import FAMILIES
 from scse.nn import Block, RMSNorm, apply_layers
 from scse.nn.block import Pasts
 from scse.nn.dropout import Dropout
-from scse.nn.loss import head_nll, token_nll
+from scse.nn.loss import counted, head_nll, token_nll
 from scse.recurrence import Frame, Memory, Recurrence, build
 from scse.recurrence.base import Unit
 from scse.trajectory import PARTS, Trajectory, record
@@ -182,11 +182,15 @@ class LoopedLM(nn.Module):
         return self.head(self.outputs(hidden))
 
     def nll(self, ids: Tensor, targets: Tensor, loops: int, recompute: bool = False) -> Tensor:
-        """Σ −log p(target) over all tokens after `loops` loops, the training objective; never holds all logits.
+        """Σ −log p(target) over the targets that count, the training objective; never holds all logits.
 
+        A negative target does not count; what stands at such a position is not even predicted.
         `recompute` keeps only the states between loops for the backward pass and computes the rest again.
         """
         outputs = self.outputs(self.hidden(ids, loops, recompute))
+        chosen = counted(targets)
+        if chosen is not None:
+            outputs, targets = outputs.flatten(0, 1)[chosen], targets.flatten()[chosen]
         return head_nll(self.normed(outputs), self.head_weight, targets)
 
     def token_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -194,8 +198,14 @@ class LoopedLM(nn.Module):
         return self.output_nll(self.outputs(hidden), targets)
 
     def output_nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """−log p(target) of each token [B·L] for what the head takes; no gradients."""
-        return token_nll(self.normed(outputs).flatten(0, 1), self.head_weight, targets.flatten())
+        """−log p(target) of each token [B·L] for what the head takes, 0 where it does not count; no gradients."""
+        flat, targets, chosen = self.normed(outputs).flatten(0, 1), targets.flatten(), counted(targets)
+        if chosen is None:
+            return token_nll(flat, self.head_weight, targets)
+        losses = flat.new_zeros(len(flat))
+        if chosen.any():
+            losses[chosen] = token_nll(flat[chosen], self.head_weight, targets[chosen]).to(losses.dtype)
+        return losses
 
     def forward(self, ids: Tensor, loops: int) -> Tensor:
         """Next-token logits [B, L, V] after `loops` loops."""

@@ -209,7 +209,8 @@ class TwoBlocks(SharedCore):
         self.second = Block(shape)
 
     def forward(self, t, x, past=None):
-        return self.second(x + self.block(x, past), past)
+        own = None if past is None else past.layer(0)
+        return self.second(x + self.block(x, own), own)
 
 
 class TwoPasts(Direct):
@@ -218,8 +219,8 @@ class TwoPasts(Direct):
     bodies = 2
 
     def forward(self, core, drive, t, z, frame, memory=None):
-        pasts = (None, None) if memory is None else (memory.past(0), memory.past(1))
-        return core.second(z + core.block(z, pasts[0]), pasts[1])
+        pasts = (None, None) if memory is None else (memory.past(0).layer(0), memory.past(1).layer(0))
+        return z, core.second(z + core.block(z, pasts[0]), pasts[1])
 
 
 @torch.no_grad()

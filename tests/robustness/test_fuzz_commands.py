@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import io
 import logging
 import os
@@ -15,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runs import run, write_corpus
-from scse.cli import COMMANDS, main
+from scse.cli import COMMANDS, command_module, main
 
 LONG = {
     "train": ["scse.training.trainer.train"],
@@ -28,7 +27,7 @@ LONG = {
 
 def options_of(command: str) -> list[str]:
     parser = argparse.ArgumentParser()
-    importlib.import_module(f"scse.cli.{command}").add_arguments(parser)
+    command_module(command).add_arguments(parser)
     return [word for action in parser._actions for word in action.option_strings]
 
 

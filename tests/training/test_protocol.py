@@ -15,7 +15,8 @@ from scse import LoopedLM
 from scse.config import PROTOCOLS, assemble, data_config, protocol
 from scse.data import open_corpus
 from scse.errors import UserError
-from scse.training.batches import BatchSource
+from scse.problems import PROBLEMS
+from scse.training.batches import TextBatches
 from scse.training.optimiser import learning_rate, resolve_precision
 from scse.training.streams import dropout_seed, initialisation_seed, loop_depth
 
@@ -28,7 +29,7 @@ def plain_training(config, tokens):
     others = [p for p in model.parameters() if p.requires_grad and p.dim() <= 1]
     groups = [{"params": decayed, "weight_decay": 0.1}, {"params": others, "weight_decay": 0.0}]
     optimiser = torch.optim.AdamW(groups, lr=1.0, betas=(0.9, 0.95))
-    batches = BatchSource(tokens, config.model.shape.context, config.batch, config.data_seed)
+    batches = TextBatches(tokens, config.model.shape.context, config.batch, config.data_seed)
     for step in range(config.steps):
         for group in optimiser.param_groups:
             warm = (step + 1) / config.warmup
@@ -85,7 +86,7 @@ class TestBatches:
     tokens = np.arange(1000, dtype=np.uint16)
 
     def test_an_epoch_visits_every_window_once(self):
-        source = BatchSource(self.tokens, context=16, batch=1, seed=3)
+        source = TextBatches(self.tokens, context=16, batch=1, seed=3)
         epoch = torch.cat([source.rows(step) for step in range(source.windows)])
         targets = epoch[:, 1:].flatten()
         assert source.windows == (1000 - 16) // 16
@@ -93,23 +94,23 @@ class TestBatches:
         assert torch.equal(epoch[:, 1:], epoch[:, :-1] + 1), "each row is a contiguous window"
 
     def test_rows_depend_on_seed_and_step_alone(self):
-        one, two, other = (BatchSource(self.tokens, 16, 4, seed) for seed in (3, 3, 4))
+        one, two, other = (TextBatches(self.tokens, 16, 4, seed) for seed in (3, 3, 4))
         two.rows(99)
         assert torch.equal(one.rows(40), two.rows(40))
         assert not torch.equal(one.rows(40), other.rows(40))
         assert not torch.equal(one.rows(40), one.rows(41))
 
     def test_epochs_differ_in_order_and_offset(self):
-        source = BatchSource(self.tokens, 16, batch=1, seed=0)
+        source = TextBatches(self.tokens, 16, batch=1, seed=0)
         first = [int(source.rows(step)[0, 0]) for step in range(source.windows)]
         second = [int(source.rows(source.windows + step)[0, 0]) for step in range(source.windows)]
         assert sorted(first) != first != second
         assert {start % 16 for start in first} != {start % 16 for start in second}
 
     def test_the_shortest_possible_corpus(self):
-        assert BatchSource(self.tokens[:32], 16, 2, 0).rows(0).shape == (2, 17)
+        assert TextBatches(self.tokens[:32], 16, 2, 0).rows(0).shape == (2, 17)
         with pytest.raises(UserError, match="too few for a context of 16; at least 32 are needed"):
-            BatchSource(self.tokens[:31], 16, 2, 0)
+            TextBatches(self.tokens[:31], 16, 2, 0)
 
 
 class TestStreams:
@@ -117,6 +118,11 @@ class TestStreams:
         counts = np.bincount([loop_depth(0, step, 8) for step in range(8000)], minlength=9)
         assert counts[0] == 0
         assert counts[1:].min() > 900
+
+    def test_the_deepest_grows_where_asked(self):
+        early, later = ([loop_depth(0, step, 8, 400) for step in steps] for steps in (range(100), range(400, 500)))
+        assert max(early) <= 2
+        assert later == [loop_depth(0, step, 8) for step in range(400, 500)]
 
     def test_streams_are_separate(self):
         assert len({initialisation_seed(0), dropout_seed(0, 0, 0), dropout_seed(0, 0, 1), dropout_seed(0, 1, 0)}) == 4
@@ -168,7 +174,7 @@ def test_protocols_of_the_paper(name):
 
 
 def test_every_protocol_is_covered_above():
-    assert set(PAPER_PROTOCOLS) | {"mini"} == set(PROTOCOLS)
+    assert set(PAPER_PROTOCOLS) | {"mini", *PROBLEMS} == set(PROTOCOLS)
     assert assemble("scse", protocol("mini")).model.shape.vocabulary == 4096
 
 

@@ -24,7 +24,7 @@ SECONDS_TO_SPEAK = 10.0
 COMMANDS = {
     "demo": "the main job in miniature: train three families, turn the depth knob",
     "train": "train a model; the same command again continues it",
-    "eval": "perplexity of a run at fixed depths, all from one unroll",
+    "eval": "perplexity or accuracy of a run at fixed depths, all from one unroll",
     "diagnose": "forcing bias, energies and gain around the anchor, step by step",
     "theory": "what the forcing bias did to a trajectory and its loss: the counterfactual decomposition",
     "lens": "see what every loop does to every token: a page, or live",
@@ -44,6 +44,7 @@ COMMANDS = {
     "check": "run the laws on a family, yours included",
     "params": "parameter counts, ours and as the paper counts",
     "flops": "the paper's FLOP proxies per token",
+    "data": "the corpora and problems there are, and examples of a problem",
     "completion": "a script that lets bash, zsh or fish complete commands, options and names",
 }
 

@@ -12,9 +12,21 @@ from __future__ import annotations
 
 import argparse
 import logging
+from typing import TYPE_CHECKING
 
-from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive, selection_of
+from scse.cli.common import (
+    Arguments,
+    add_evaluation,
+    positive_ints,
+    print_json,
+    print_rows,
+    require_positive,
+    selection_of,
+)
 from scse.tasks.adaptive import CALIBRATION_WINDOWS
+
+if TYPE_CHECKING:
+    from scse.tasks import Evaluated
 
 log = logging.getLogger("scse")
 
@@ -58,6 +70,23 @@ def run(args: Arguments) -> None:
     keep_freed_memory()
     opened = open_run(args.run)
     found = Adaptive().at(opened, selection_of(args), settings).keep(opened)
-    print_rows(found.rows, args.json, title=found.title)
+    if args.json:
+        print_json(found.rows)
+    else:
+        print_adaptive(found)
     for fault in found.faults:
         log.warning("%s", fault)
+
+
+def print_adaptive(found: Evaluated) -> None:
+    """The rows; of a problem, the loops by difficulty in a table of their own."""
+    from scse.tasks.base import without
+
+    print_rows([without(row, "by_difficulty") for row in found.rows], False, title=found.title)
+    loops = [
+        {"budget": row["budget"], "mode": row["mode"], **row["by_difficulty"]}
+        for row in found.rows
+        if "by_difficulty" in row
+    ]
+    if loops:
+        print_rows(loops, False, title="Mean loops by difficulty of the hardest answer (mode token: of each answer)")

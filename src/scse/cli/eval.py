@@ -1,8 +1,12 @@
-"""Perplexity of a run at fixed depths, all from one unroll of the model.
+"""Quality of a run at fixed depths, all from one unroll: perplexity on text, accuracy by difficulty on a problem.
 
 Windows do not overlap, the last partial one is kept, and every token counts once. Each depth is also appended to
 RUN/records.jsonl with everything needed to tell what was evaluated. With --cache, every token instead sees those before
 it through a cache, as in generation: 'exact' changes nothing, 'shared' and 'last-N' are approximations.
+
+On a run that was trained on a problem, 'accuracy' is the share of right answers and 'exact' that of examples without a
+wrong one. By default the answers are as hard as the hardest trained on, then two and four times that as far as a
+sequence has room, and 'all' of the trained difficulties together; --difficulty chooses others.
 """
 
 from __future__ import annotations
@@ -18,19 +22,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("--depths", type=positive_ints, default=DEPTHS, metavar="T,T", help="loop depths")
     parser.add_argument("--cache", metavar="C", help="through a cache: exact, shared or last-N")
+    parser.add_argument(
+        "--difficulty", type=positive_ints, metavar="N,N", help="of a problem: how hard the answers are"
+    )
     add_evaluation(parser)
 
 
 def run(args: Arguments) -> None:
     from scse.machine import keep_freed_memory
     from scse.runs import open_run
+    from scse.tasks.accuracy import Accuracy
     from scse.tasks.perplexity import CachedPerplexity, Perplexity
 
     require_positive(args, "batch", "limit")
     keep_freed_memory()
     opened = open_run(args.run)
     selection = selection_of(args)
-    if args.cache:
+    if args.difficulty or (opened.config.problem and not args.cache):
+        found = Accuracy().at(opened, selection, args.depths, args.difficulty)
+    elif args.cache:
         found = CachedPerplexity().at(opened, selection, args.depths, args.cache)
     else:
         found = Perplexity().at(opened, selection, args.depths)

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_family(parser)
     add_scale(parser)
-    parser.add_argument("--protocol", metavar="P", help="a protocol of the paper, such as wikitext-103-50m, or mini")
+    parser.add_argument(
+        "--protocol", metavar="P", help="a protocol of the paper, such as wikitext-103-50m, mini, or a problem"
+    )
     parser.add_argument("--data", metavar="D", help="a corpus by name or a path (default: the embedded stdlib corpus)")
     add_data_folders(parser)
     parser.add_argument(

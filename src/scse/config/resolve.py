@@ -15,14 +15,17 @@ from scse.catalogue import typed_like
 from scse.config.model import GPT2_VOCABULARY, ModelConfig, Shape, scale
 from scse.config.training import TrainConfig
 from scse.data import settled_corpus
-from scse.data.tokenizer import trained_size
+from scse.data.tokenizer import WORDS, trained_size
 from scse.errors import UserError, unknown_name
 from scse.families import FAMILIES
+from scse.problems import PROBLEMS, Problem, make_problem
 
 # What a name in the settings can change of the training itself.
 _SETTABLE = [
     f.name for f in fields(TrainConfig) if f.type in ("int", "float", "str") and f.name not in ("corpus", "tokenizer")
 ]
+# How many loops more than the hardest answers need the depths of training reach, so that answers learn to rest.
+MARGIN = 2
 # What `auto` becomes depends on the machine; a run counts whichever it was.
 _AUTO = ("float32", "bfloat16")
 
@@ -34,11 +37,19 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     """
     given = dict(settings)
     shape = scale(str(given.pop("scale", "mini")))
-    default_tokenizer = "gpt2" if shape.vocabulary == GPT2_VOCABULARY else f"bpe-{shape.vocabulary}"
-    tokenizer = str(given.pop("tokenizer", default_tokenizer))
-    shape = replace(shape, vocabulary=trained_size(tokenizer) or GPT2_VOCABULARY)
     row = FAMILIES.find(family)
-    training: dict[str, Any] = {"corpus": settled_corpus(str(given.pop("data", "stdlib"))), "tokenizer": tokenizer}
+    corpus = settled_corpus(str(given.pop("data", "stdlib")))
+    training: dict[str, Any] = {"corpus": corpus}
+    problem_options: list[str] = []
+    if corpus in PROBLEMS:
+        problem, problem_options = _chosen_problem(corpus, given)
+        shape = replace(shape, context=problem.length, vocabulary=problem.vocabulary + 1)  # and the end of text
+        training |= {"tokenizer": WORDS, "problem": problem.options}
+        given.setdefault("max_loops", problem.hardest + MARGIN)
+    else:
+        default_tokenizer = "gpt2" if shape.vocabulary == GPT2_VOCABULARY else f"bpe-{shape.vocabulary}"
+        training["tokenizer"] = str(given.pop("tokenizer", default_tokenizer))
+        shape = replace(shape, vocabulary=trained_size(training["tokenizer"]) or GPT2_VOCABULARY)
     shape_fields = {f.name: getattr(shape, f.name) for f in fields(Shape) if f.name != "vocabulary"}
     train_fields: dict[str, Any] = {f.name: f.default for f in fields(TrainConfig) if f.name in _SETTABLE}
     train_fields["steps"] = 0
@@ -53,7 +64,7 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
         elif name in row.options:
             chosen["family"][name] = value
         else:
-            known = [*train_fields, *shape_fields, *row.options]
+            known = [*problem_options, *train_fields, *shape_fields, *row.options]
             raise unknown_name(f"option for a run of '{row.name}'", name, known)
     if "steps" not in chosen["train"]:
         raise UserError("the number of steps is missing; give --steps N or a --protocol")
@@ -61,6 +72,17 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     guest = FAMILIES.origin(row.name)
     guests = {} if guest is None else {guest.name: guest.version}
     return TrainConfig(model=model, **training, **chosen["train"], guests=guests)
+
+
+def _chosen_problem(name: str, given: dict[str, object]) -> tuple[Problem, list[str]]:
+    """The problem that the settings describe, and the names of its options; what is used up is taken from them."""
+    options = [f.name for f in fields(PROBLEMS[name])]
+    problem = make_problem(name, {option: given.pop(option) for option in options if option in given})
+    if str(given.pop("tokenizer", WORDS)) != WORDS:
+        raise UserError(f"problem '{name}' has words of its own; leave --vocab out")
+    if int(str(given.pop("context", problem.length))) != problem.length:
+        raise UserError(f"a sequence of {name} has {problem.length} tokens, which is the context; leave it out")
+    return problem, options
 
 
 def trained_as(who: Mapping[str, Any], family: str, settings: Mapping[str, object]) -> bool:

@@ -37,7 +37,8 @@ class TrainConfig:
     `batch` counts the sequences of one optimiser step, all processes together; they are worked through in
     `micro_batches` parts. `seed` feeds initialisation, depth and dropout, `data_seed` the order of the data: the
     paper's 95.6M runs vary the first and keep the second. `guests` are the files and packages from outside that the run
-    is made with, with their hashes or versions.
+    is made with, with their hashes or versions. `problem` are the options of a corpus that is a problem.
+    Over the first `depth_warmup` steps the deepest loop that is sampled grows from 1 to `max_loops`.
     """
 
     model: ModelConfig
@@ -59,6 +60,8 @@ class TrainConfig:
     # Later fields, each with a neutral default (`stored.py`).
     parent: Parent | None = None
     guests: Mapping[str, str] = field(default_factory=dict)
+    problem: Mapping[str, int] = field(default_factory=dict)
+    depth_warmup: int = 0
 
     FIRST: ClassVar[tuple[str, ...]] = (
         "model",
@@ -83,7 +86,7 @@ class TrainConfig:
         for name in ("steps", "batch", "micro_batches", "max_loops"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("warmup", "seed", "data_seed", "weight_decay", "lr"):
+        for name in ("warmup", "depth_warmup", "seed", "data_seed", "weight_decay", "lr"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must not be negative, got {getattr(self, name)}")
         for name in ("beta1", "beta2"):
@@ -110,6 +113,7 @@ class TrainConfig:
             "model": self.model.to_dict(),
             "parent": self.parent and asdict(self.parent),
             "guests": dict(self.guests),
+            "problem": dict(self.problem),
         }
         return {name: parts.get(name, value) for name, value in written(self).items()}
 
@@ -169,8 +173,8 @@ class RunOptions:
 
 
 def data_config(config: TrainConfig, options: RunOptions) -> DataConfig:
-    """The text of a run, and where it lies on this machine."""
-    return DataConfig(config.corpus, config.tokenizer, options.data_dir, options.cache_dir)
+    """The data of a run, and where it lies on this machine."""
+    return DataConfig(config.corpus, config.tokenizer, options.data_dir, options.cache_dir, config.problem)
 
 
 def differences(stored: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:

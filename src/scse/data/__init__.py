@@ -1,4 +1,4 @@
-"""Text corpora as memory-mapped tokens.
+"""Corpora as tokens: text mapped from disk, and problems.
 
 >>> corpus = open_corpus(DataConfig("wikitext-2", tokenizer="gpt2"))   # doctest: +SKIP
 >>> corpus.split("validation").tokens[:4]                              # doctest: +SKIP
@@ -6,22 +6,27 @@
 
 from scse.data.corpora import (
     CORPUS_NAMES,
-    Corpus,
     DataConfig,
-    TokenSplit,
     at_hand,
     corpus_documents,
     existing_corpus,
     open_corpus,
     settled_corpus,
 )
+from scse.data.problem import ProblemCorpus
+from scse.data.sequences import UNCOUNTED, Readable, Sequences
 from scse.data.sources import Slices
+from scse.data.splits import Corpus, TokenSplit
 from scse.data.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [
     "CORPUS_NAMES",
+    "UNCOUNTED",
     "Corpus",
     "DataConfig",
+    "ProblemCorpus",
+    "Readable",
+    "Sequences",
     "Slices",
     "TokenSplit",
     "Tokenizer",

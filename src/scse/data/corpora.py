@@ -6,8 +6,8 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ from scse.data.encoding import encode_split, token_dtype, training_texts
 from scse.data.fingerprint import Ledger
 from scse.data.local import open_path, open_stdlib
 from scse.data.named import NAMED, in_data_folder, open_named
+from scse.data.problem import ProblemCorpus
 from scse.data.sources import CorpusSource, Slices, canonical_split
+from scse.data.splits import Corpus, TokenSplit
 from scse.data.tokenizer import (
     TOKENIZER_FILE,
     Tokenizer,
@@ -29,57 +31,45 @@ from scse.data.tokenizer import (
 )
 from scse.errors import UserError, unknown_name
 from scse.files import expand, safe_name
+from scse.problems import PROBLEMS, make_problem
 from scse.progress import progress as show_progress
 
 log = logging.getLogger("scse")
 
 CORPUS_NAMES = ("stdlib", *NAMED)
-Tokens = np.memmap[Any, np.dtype[np.unsignedinteger[Any]]]
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """Which text, and how it becomes tokens.
 
-    `corpus` is a name or a path, `tokenizer` is "gpt2" or "bpe-N" (trained on the corpus's own training split).
+    `corpus` is a name or a path, `tokenizer` is "gpt2" or "bpe-N" (trained on the corpus's own training split). A
+    problem has options, and words of its own for a tokenizer.
     """
 
     corpus: str = "stdlib"
     tokenizer: str = "gpt2"
     data_dir: str | None = None
     cache_dir: str | None = None
+    problem: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class TokenSplit:
-    """The tokens of one split, mapped from disk and read-only; `digest` is the sha256 of their bytes."""
-
-    name: str
-    tokens: Tokens
-    digest: str
-
-
-class Corpus:
+class TextCorpus(Corpus):
     """A corpus whose splits are tokenised when they are first asked for."""
 
     def __init__(
         self, source: CorpusSource, tokenizer: Tokenizer, folder: Path, facts: dict[str, Any], progress: bool
     ) -> None:
-        self.name = source.name
-        self.tokenizer = tokenizer
+        super().__init__(source.name, tokenizer)
         self._source, self._folder, self._facts, self._progress = source, folder, facts, progress
-        self._opened: dict[str, TokenSplit] = {}
 
     @property
     def splits(self) -> tuple[str, ...]:
         return tuple(self._source.splits)
 
-    def split(self, name: str) -> TokenSplit:
+    def _canonical(self, name: str) -> str:
         self._source.split(name)
-        name = canonical_split(name)
-        if name not in self._opened:
-            self._opened[name] = self._open(name)
-        return self._opened[name]
+        return canonical_split(name)
 
     def _open(self, name: str) -> TokenSplit:
         dtype = token_dtype(self.tokenizer.vocab_size)
@@ -108,6 +98,8 @@ def open_corpus(
     `tokenizer` takes the place of the configured one, for text that an existing model is to read. `slices` takes the
     place of the sizes in which OpenWebText and C4 are divided.
     """
+    if config.corpus in PROBLEMS:
+        return ProblemCorpus(make_problem(config.corpus, config.problem))
     size = trained_size(config.tokenizer) if tokenizer is None else None
     root = cache_root(config.cache_dir)
     source = _find(config, root, slices)
@@ -121,7 +113,7 @@ def open_corpus(
     folder = root / f"{safe_name(source.name)}-{_key(facts, made_by)}"
     if tokenizer is None:
         tokenizer = _own_tokenizer(source, config.tokenizer, folder, facts, progress)
-    return Corpus(source, tokenizer, folder, facts, progress)
+    return TextCorpus(source, tokenizer, folder, facts, progress)
 
 
 def corpus_documents(config: DataConfig, split: str, *, slices: Slices | None = None) -> Iterator[str]:
@@ -132,7 +124,7 @@ def corpus_documents(config: DataConfig, split: str, *, slices: Slices | None = 
 
 def settled_corpus(corpus: str) -> str:
     """A name as it is, a path made absolute: a run must find its text again from any folder."""
-    if corpus in CORPUS_NAMES:
+    if _is_named(corpus):
         return corpus
     path = expand(corpus)
     return str(path.resolve()) if os.path.exists(path) else corpus
@@ -140,14 +132,18 @@ def settled_corpus(corpus: str) -> str:
 
 def existing_corpus(corpus: str) -> str:
     """A settled corpus, or the error for one that is neither a name nor a path."""
-    if corpus not in CORPUS_NAMES and not (corpus and _exists(expand(corpus))):
+    if not _is_named(corpus) and not (corpus and _exists(expand(corpus))):
         raise _no_such(corpus, expand(corpus))
     return settled_corpus(corpus)
 
 
 def at_hand(corpus: str, data_dir: str | None = None) -> bool:
     """Whether a corpus can be read without a hub."""
-    return in_data_folder(corpus, data_dir) if corpus in NAMED else corpus == "stdlib" or _exists(expand(corpus))
+    return in_data_folder(corpus, data_dir) if corpus in NAMED else _is_named(corpus) or _exists(expand(corpus))
+
+
+def _is_named(corpus: str) -> bool:
+    return corpus in CORPUS_NAMES or corpus in PROBLEMS
 
 
 def _find(config: DataConfig, root: Path, slices: Slices | None) -> CorpusSource:
@@ -168,8 +164,8 @@ def _find(config: DataConfig, root: Path, slices: Slices | None) -> CorpusSource
 def _no_such(corpus: str, path: Path) -> UserError:
     if path.suffix or len(path.parts) > 1:
         return UserError(f"there is no file or folder {path}; check the path, or use a corpus by name")
-    valid = f"valid: {', '.join(CORPUS_NAMES)}, or a path to a file or folder"
-    return unknown_name("corpus", corpus, CORPUS_NAMES, valid)
+    named = [*CORPUS_NAMES, *PROBLEMS]
+    return unknown_name("corpus", corpus, named, f"valid: {', '.join(named)}, or a path to a file or folder")
 
 
 def _exists(path: Path) -> bool:

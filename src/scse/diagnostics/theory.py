@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from scipy.optimize import nnls
 from torch import Tensor
 
+from scse.data import UNCOUNTED, Readable
 from scse.diagnostics.differentials import Map, check_finite, differentiable, largest_gain
 from scse.diagnostics.secants import (
     ORDERS,
@@ -121,7 +122,7 @@ def verdict(gap: float) -> str:
 
 def theory(
     model: LoopedLM,
-    tokens: np.ndarray,
+    tokens: Readable,
     first: int,
     last: int,
     inputs: int,
@@ -152,7 +153,7 @@ def one_input(model: LoopedLM, ids: Tensor, targets: Tensor, first: int) -> tupl
 
     def loss(deviation: Tensor) -> Tensor:
         logits = model.readout(anchor + deviation)
-        return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+        return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=UNCOUNTED)
 
     start = model.recurrence.coordinates.deviation(frame.start, frame)
     for t in range(first):

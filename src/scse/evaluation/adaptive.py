@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scse.evaluation.perplexity import windows
+from scse.data import Readable
+from scse.evaluation.perplexity import counted_targets, windows
 from scse.evaluation.rules import ExitRule, largest
 from scse.measure import elapsed
 from scse.model import LoopedLM, State, unroll
@@ -44,7 +45,7 @@ class AdaptiveResult:
 @torch.no_grad()
 def offline(
     model: LoopedLM,
-    tokens: np.ndarray,
+    tokens: Readable,
     rule: ExitRule,
     thresholds: Sequence[float],
     ceiling: int,
@@ -74,8 +75,8 @@ def offline(
             before = after
         for k, where in enumerate(stopped):
             depths[k].append(where)
-        count += targets.numel()
-        meter.advance(targets.numel())
+        count += counted_targets(targets)
+        meter.advance(counted_targets(targets))
     seconds = elapsed(begin)
     return [
         AdaptiveResult(np.concatenate(found), total / count, count, seconds)
@@ -86,7 +87,7 @@ def offline(
 @torch.no_grad()
 def online(
     model: LoopedLM,
-    tokens: np.ndarray,
+    tokens: Readable,
     rule: ExitRule,
     threshold: float,
     ceiling: int,
@@ -107,7 +108,7 @@ def online(
             queue.work_off(rule, threshold, ceiling)
         depths.append(queue.depths)
         total += queue.nll
-        count += targets.numel()
+        count += counted_targets(targets)
     return AdaptiveResult(np.concatenate(depths), total / count, count, elapsed(begin))
 
 
@@ -175,7 +176,7 @@ class _Queue:
             who, hidden = (torch.cat(parts) for parts in zip(*self.finished, strict=True))
             losses = self.model.token_nll(hidden, self.targets[who])
             self.nll += losses.sum(dtype=torch.float64).item()
-            self.meter.advance(losses.numel())
+            self.meter.advance(counted_targets(self.targets[who]))
             self.finished = []
 
     def _replace(
@@ -204,7 +205,7 @@ def _nll(model: LoopedLM, hidden: Tensor, targets: Tensor, rows: Tensor) -> np.n
     return model.token_nll(hidden[rows], targets[rows]).double().numpy()
 
 
-def _same_length(tokens: np.ndarray, context: int, limit: int | None) -> list[tuple[Tensor, Tensor]]:
+def _same_length(tokens: Readable, context: int, limit: int | None) -> list[tuple[Tensor, Tensor]]:
     """All full windows together, and the last, shorter one by itself."""
     parts = list(windows(tokens, context, 1, limit))
     full = [part for part in parts if part[0].shape[1] == context]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from scse.config.adaptive import MODES, AdaptiveSettings
+from scse.data import UNCOUNTED, Readable, Sequences
 from scse.errors import UserError, checked_choice
 from scse.evaluation.adaptive import AdaptiveResult, offline, online
 from scse.evaluation.calibration import (
@@ -19,7 +20,7 @@ from scse.evaluation.calibration import (
     exit_depths,
     trace,
 )
-from scse.evaluation.perplexity import perplexity_over_depths
+from scse.evaluation.perplexity import perplexity_over_depths, target_count
 from scse.evaluation.rules import RULES
 from scse.evaluation.tokenwise import calibrate_tokens, tokenwise
 from scse.measure import elapsed
@@ -33,7 +34,8 @@ Place = tuple[float, str]
 class BudgetRow:
     """One budget in one mode, beside the fixed depth nearest to the mean depth that was realised.
 
-    `seconds` of 'offline' is the full trace.
+    `seconds` of 'offline' is the full trace. `by_difficulty` is of a problem: the mean loops taken by examples whose
+    hardest answer is so hard, or, where tokens stop by themselves, by answers.
     """
 
     budget: float
@@ -46,6 +48,7 @@ class BudgetRow:
     static_ppl: float
     static_seconds: float
     histogram: list[int]
+    by_difficulty: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class AdaptiveEvaluation:
         self.model, self.settings, self.show = model, settings, show
         self.rule = RULES.find(settings.rule)
 
-    def run(self, validation: np.ndarray, tokens: np.ndarray) -> tuple[list[BudgetRow], Mapping[Place, str]]:
+    def run(self, validation: Readable, tokens: Readable) -> tuple[list[BudgetRow], Mapping[Place, str]]:
         """The rows of all budgets that can be reached, and why the others cannot; an error where none can."""
         thresholds = self.calibrate(validation)
         if not thresholds.found:
@@ -77,10 +80,11 @@ class AdaptiveEvaluation:
             found = results[budget, mode]
             depth = _nearest(found)
             about = (threshold, found.mean_depth, found.ppl, found.seconds, depth, *static[depth])
-            rows.append(BudgetRow(budget, mode, *about, found.histogram(self.settings.ceiling)))
+            loops = loops_by_difficulty(tokens, found.depths)
+            rows.append(BudgetRow(budget, mode, *about, found.histogram(self.settings.ceiling), loops))
         return rows, thresholds.unreachable
 
-    def calibrate(self, validation: np.ndarray) -> Thresholds:
+    def calibrate(self, validation: Readable) -> Thresholds:
         """A quality target's budget is the mean depth it takes on validation."""
         settings = self.settings
         wanted = settings.quality is not None
@@ -102,13 +106,13 @@ class AdaptiveEvaluation:
                     unreachable[budget, mode] = str(error)
         return Thresholds(found, unreachable)
 
-    def _threshold(self, validation: np.ndarray, seen: Trace, budget: float, mode: str) -> float:
+    def _threshold(self, validation: Readable, seen: Trace, budget: float, mode: str) -> float:
         if mode != "token":
             return calibrate(seen.statistics, budget)
         how = self.settings.ceiling, self.settings.batch, self.settings.calibration
         return calibrate_tokens(self.model, validation, self.rule, budget, *how, float(seen.statistics.max()))
 
-    def evaluate(self, tokens: np.ndarray, thresholds: Mapping[Place, float]) -> dict[Place, AdaptiveResult]:
+    def evaluate(self, tokens: Readable, thresholds: Mapping[Place, float]) -> dict[Place, AdaptiveResult]:
         settings = self.settings
         how = settings.ceiling, settings.batch, settings.limit
         size = self._size(tokens, settings.limit)
@@ -127,16 +131,28 @@ class AdaptiveEvaluation:
             results |= dict(zip(chosen, found, strict=True))
         return results
 
-    def _static(self, tokens: np.ndarray, depth: int) -> tuple[float, float]:
+    def _static(self, tokens: Readable, depth: int) -> tuple[float, float]:
         """Perplexity and seconds of everything at one depth."""
         begin = time.perf_counter()
         settings = self.settings
         (found,) = perplexity_over_depths(self.model, tokens, [depth], settings.batch, settings.limit, show=self.show)
         return found.ppl, elapsed(begin)
 
-    def _size(self, tokens: np.ndarray, limit: int | None) -> int:
-        every = len(tokens) - 1
-        return every if limit is None else min(every, limit * self.model.config.shape.context)
+    def _size(self, tokens: Readable, limit: int | None) -> int:
+        return target_count(tokens, self.model.config.shape.context, limit)
+
+
+def loops_by_difficulty(data: Readable, depths: np.ndarray) -> dict[int, float]:
+    """The mean of the loops that examples [N] or tokens [N·L] took, by difficulty; nothing for text."""
+    if not isinstance(data, Sequences):
+        return {}
+    asked, difficulty = data.targets != UNCOUNTED, data.difficulty
+    if len(depths) <= len(data):
+        chosen, depths = difficulty[: len(depths)].max(axis=1), depths
+    else:
+        rows = len(depths) // data.ids.shape[1]
+        chosen, depths = difficulty[:rows][asked[:rows]], depths[asked[:rows].ravel()]
+    return {int(level): float(depths[chosen == level].mean()) for level in np.unique(chosen)}
 
 
 def _nearest(found: AdaptiveResult) -> int:

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scse.data import Readable
 from scse.errors import UserError
-from scse.evaluation.perplexity import spread_windows
+from scse.evaluation.perplexity import counted_targets, spread_windows
 from scse.evaluation.rules import ExitRule, largest
 from scse.model import LoopedLM
 from scse.progress import Meter
@@ -39,7 +40,7 @@ class Trace:
 @torch.no_grad()
 def trace(
     model: LoopedLM,
-    data: np.ndarray,
+    data: Readable,
     rule: ExitRule,
     ceiling: int,
     batch: int,
@@ -65,8 +66,8 @@ def trace(
             before = after
         statistics.append(np.asarray(torch.stack(moved, dim=1).double()))
         losses += [np.asarray(torch.stack(nll, dim=1))] if with_nll else []
-        tokens += targets.numel()
-        meter.advance(targets.numel())
+        tokens += counted_targets(targets)
+        meter.advance(counted_targets(targets))
     return Trace(np.concatenate(statistics), np.concatenate(losses) if with_nll else np.zeros((0, 0)), tokens)
 
 

@@ -6,9 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from scse.config.adaptive import AdaptiveSettings
+from scse.data import Readable
 from scse.evaluation.budgets import AdaptiveEvaluation
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.flops import token_flops
@@ -44,7 +43,7 @@ class ParetoEvaluation:
     def __init__(self, name: str, model: LoopedLM, batch: int, limit: int | None, show: bool = False) -> None:
         self.name, self.model, self.batch, self.limit, self.show = name, model, batch, limit, show
 
-    def fixed(self, tokens: np.ndarray, depths: Sequence[int]) -> list[ParetoPoint]:
+    def fixed(self, tokens: Readable, depths: Sequence[int]) -> list[ParetoPoint]:
         """Each depth by itself, because its time is part of the point; depths past a model's own add nothing."""
         useful = self.model.recurrence.core.trained_depth
         points = []
@@ -60,7 +59,7 @@ class ParetoEvaluation:
         return self.model.recurrence.core.trained_depth is None
 
     def adaptive(
-        self, validation: np.ndarray, tokens: np.ndarray, settings: AdaptiveSettings
+        self, validation: Readable, tokens: Readable, settings: AdaptiveSettings
     ) -> tuple[list[ParetoPoint], dict[float, str]]:
         """Real early exit at thresholds calibrated for mean budgets, and why a budget cannot be reached."""
         settings = replace(settings, batch=self.batch, limit=self.limit, modes=("online",))

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scse.data import UNCOUNTED, Readable, Sequences
 from scse.errors import UserError
 from scse.model import LoopedLM
 from scse.progress import progress
@@ -29,8 +30,16 @@ class DepthResult:
     tokens: int
 
 
-def windows(tokens: np.ndarray, context: int, batch: int, limit: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches (inputs, targets) of non-overlapping windows in order; the last, shorter window comes alone."""
+def windows(tokens: Readable, context: int, batch: int, limit: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches (inputs, targets) of non-overlapping windows in order; the last, shorter window comes alone.
+
+    Of sequences, each is a window.
+    """
+    if isinstance(tokens, Sequences):
+        count = window_count(tokens, context, limit)
+        for first in range(0, count, batch):
+            yield _cut(tokens, context, range(first, min(first + batch, count)))
+        return
     if len(tokens) < 2:
         raise UserError(f"a split of {len(tokens)} tokens has nothing to predict; at least 2 are needed")
     if limit is not None:
@@ -43,13 +52,13 @@ def windows(tokens: np.ndarray, context: int, batch: int, limit: int | None = No
         yield torch.from_numpy(rest[None, :-1]), torch.from_numpy(rest[None, 1:])
 
 
-def whole_windows(tokens: np.ndarray, context: int, batch: int, batches: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
+def whole_windows(tokens: Readable, context: int, batch: int, batches: int = 1) -> Iterator[tuple[Tensor, Tensor]]:
     """The first `batches` of `windows`, all of one shape; what fills no window, or no batch, is left out.
 
     For means over batches, in which a short one would count as much as the others. A split of fewer windows than a
     batch gives them all as one.
     """
-    found = (len(tokens) - 1) // context
+    found = window_count(tokens, context)
     if found < 1:
         raise UserError(
             f"a split of {len(tokens)} tokens has no whole window of {context + 1}; choose a longer text or split"
@@ -59,10 +68,10 @@ def whole_windows(tokens: np.ndarray, context: int, batch: int, batches: int = 1
 
 
 def spread_windows(
-    tokens: np.ndarray, context: int, batch: int, count: int | None = None
+    tokens: Readable, context: int, batch: int, count: int | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches of `count` full windows at even distances over the whole text; all windows where there are no more."""
-    full = (len(tokens) - 1) // context
+    full = window_count(tokens, context)
     if count is None or count >= full:
         yield from windows(tokens, context, batch)
         return
@@ -71,7 +80,28 @@ def spread_windows(
         yield _cut(tokens, context, chosen[first : first + batch])
 
 
-def _cut(tokens: np.ndarray, context: int, rows: Iterable[int]) -> tuple[Tensor, Tensor]:
+def window_count(tokens: Readable, context: int, limit: int | None = None) -> int:
+    """How many windows are full."""
+    full = len(tokens) if isinstance(tokens, Sequences) else (len(tokens) - 1) // context
+    return full if limit is None else min(full, limit)
+
+
+def target_count(tokens: Readable, context: int, limit: int | None = None) -> int:
+    """How many targets `windows` gives that count."""
+    if isinstance(tokens, Sequences):
+        return int((tokens.targets[:limit] != UNCOUNTED).sum())
+    return len(tokens) - 1 if limit is None else min(len(tokens) - 1, limit * context)
+
+
+def counted_targets(targets: Tensor) -> int:
+    """How many targets of a batch count."""
+    return int((targets != UNCOUNTED).sum())
+
+
+def _cut(tokens: Readable, context: int, rows: Iterable[int]) -> tuple[Tensor, Tensor]:
+    if isinstance(tokens, Sequences):
+        chosen = np.fromiter(rows, np.int64)
+        return torch.from_numpy(tokens.ids[chosen]), torch.from_numpy(tokens.targets[chosen])
     cut = np.stack([tokens[row * context : (row + 1) * context + 1] for row in rows]).astype(np.int64)
     return torch.from_numpy(cut[:, :-1]), torch.from_numpy(cut[:, 1:])
 
@@ -79,7 +109,7 @@ def _cut(tokens: np.ndarray, context: int, rows: Iterable[int]) -> tuple[Tensor,
 @torch.no_grad()
 def perplexity_over_depths(
     model: LoopedLM,
-    tokens: np.ndarray,
+    tokens: Readable,
     depths: Sequence[int],
     batch: int = 32,
     limit: int | None = None,
@@ -94,7 +124,7 @@ def perplexity_over_depths(
     was_training = model.training
     model.eval()
     context = model.config.shape.context
-    total = len(tokens) - 1 if limit is None else min(len(tokens) - 1, limit * context)
+    total = target_count(tokens, context, limit)
     try:
         with progress("evaluating", total, "tok", enabled=show) as meter:
             for inputs, targets in windows(tokens, context, batch, limit):
@@ -102,8 +132,8 @@ def perplexity_over_depths(
                     if state.t in sums:
                         losses = model.token_nll(state.hidden, targets.to(device))
                         sums[state.t] += losses.sum(dtype=torch.float64).item()
-                count += targets.numel()
-                meter.advance(targets.numel())
+                count += counted_targets(targets)
+                meter.advance(counted_targets(targets))
     finally:
         model.train(was_training)
     means = {depth: total / count for depth, total in sums.items()}

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scse.data import Readable
 from scse.evaluation.adaptive import AdaptiveResult
 from scse.evaluation.calibration import BUDGET_TOLERANCE, UnreachableBudget
-from scse.evaluation.perplexity import spread_windows, windows
+from scse.evaluation.perplexity import counted_targets, spread_windows, windows
 from scse.evaluation.rules import ExitRule
 from scse.measure import elapsed
 from scse.model import LoopedLM, State
@@ -43,7 +44,7 @@ def freeze_tokens(
 
 def tokenwise(
     model: LoopedLM,
-    tokens: np.ndarray,
+    tokens: Readable,
     rule: ExitRule,
     threshold: float,
     ceiling: int,
@@ -58,14 +59,14 @@ def tokenwise(
         state, taken = freeze_tokens(model, inputs, rule, threshold, ceiling)
         total += model.token_nll(state.hidden, targets).sum(dtype=torch.float64).item()
         depths.append(taken.ravel())
-        count += targets.numel()
-        meter.advance(targets.numel())
+        count += counted_targets(targets)
+        meter.advance(counted_targets(targets))
     return AdaptiveResult(np.concatenate(depths), total / count, count, elapsed(begin))
 
 
 def calibrate_tokens(
     model: LoopedLM,
-    tokens: np.ndarray,
+    tokens: Readable,
     rule: ExitRule,
     budget: float,
     ceiling: int,

@@ -191,7 +191,7 @@ class CacheView:
         return visible(columns >= self.padding[:, None], self.begin)
 
     def prelude(self) -> LayersView:
-        return LayersView(self, self.cache.looped)
+        return LayersView(self, self.cache.looped, self.cache.model.config.shape.prelude)
 
     def loop(self, t: int) -> LoopView:
         return LoopView(self, t)
@@ -199,7 +199,7 @@ class CacheView:
     def coda(self, t: int | None = None) -> LayersView:
         shape = self.cache.model.config.shape
         last = self.cache.looped + shape.prelude
-        return LayersView(self, last if t is None else last + (1 + t) * shape.coda, traced=t is not None)
+        return LayersView(self, last if t is None else last + (1 + t) * shape.coda, shape.coda, traced=t is not None)
 
     def rows(self, keep: Tensor) -> CacheView:
         everyone = torch.arange(self.cache.batch, device=keep.device) if self.chosen is None else self.chosen
@@ -264,7 +264,7 @@ class LoopView:
     def past(self, body: int) -> LayersView:
         cache = self.view.cache
         first = (cache.slot(self.t) * cache.bodies + body) * cache.layers
-        return LayersView(self.view, first, self.written)
+        return LayersView(self.view, first, cache.layers, self.written)
 
     def energy(self, added: Tensor) -> Tensor:
         view = self.view
@@ -277,14 +277,20 @@ class LoopView:
 
 @dataclass(frozen=True)
 class LayersView:
-    """The slots from `first` on, one for each of some layers: `Pasts`."""
+    """The slots from `first` on, one for each of `count` layers: `Pasts`."""
 
     view: CacheView
     first: int
+    count: int
     written: set[int] = field(default_factory=set)
     traced: bool = False
 
     def layer(self, number: int) -> SlotView:
+        if number >= self.count:
+            raise UserError(
+                f"family '{self.view.cache.model.config.family}' asks for the past of layer {number}; its shape has "
+                f"{self.count}; set core={number + 1}, or use no cache (use_cache=False in transformers)"
+            )
         if self.traced:
             self.view.cache.trace_coda(self.view.begin)
         return SlotView(self.view, self.first + number, self.written)

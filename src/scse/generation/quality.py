@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
-from scse.evaluation.perplexity import DepthResult, perplexity, windows
+from scse.data import Readable
+from scse.evaluation.perplexity import DepthResult, counted_targets, perplexity, windows
 from scse.generation.cache import make_cache
 from scse.generation.decode import Depth, settle
 from scse.model import LoopedLM
@@ -14,7 +14,7 @@ from scse.progress import Meter
 
 @torch.no_grad()
 def cached_perplexity(
-    model: LoopedLM, tokens: np.ndarray, loops: int, kind: str, batch: int, limit: int | None, meter: Meter
+    model: LoopedLM, tokens: Readable, loops: int, kind: str, batch: int, limit: int | None, meter: Meter
 ) -> DepthResult:
     """Perplexity at a fixed depth where every token sees those before it through a cache of `make_cache`'s `kind`."""
     total, count = 0.0, 0
@@ -22,6 +22,6 @@ def cached_perplexity(
         cache = make_cache(kind, model, len(inputs), loops, inputs.shape[1])
         steps = [settle(model, column, cache.append(1), Depth(loops)).outputs for column in inputs.split(1, dim=1)]
         total += model.output_nll(torch.cat(steps, dim=1), targets).sum(dtype=torch.float64).item()
-        count += targets.numel()
+        count += counted_targets(targets)
         meter.advance(len(inputs))
     return DepthResult(loops, total / count, perplexity(total / count), count)

@@ -16,6 +16,12 @@ from torch.autograd.function import once_differentiable
 CHUNK_TOKENS = 512
 
 
+def counted(targets: Tensor) -> Tensor | None:
+    """Which targets count, flattened [N]; None where all do, as in text. A negative target does not."""
+    chosen = targets.flatten() >= 0
+    return None if chosen.all() else chosen
+
+
 def head_nll(hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int = CHUNK_TOKENS) -> Tensor:
     """Σ_i −log softmax(hidden_i · weightᵀ)[targets_i], differentiable once in `hidden` and `weight`."""
     flat = hidden.reshape(-1, hidden.shape[-1])

@@ -8,8 +8,6 @@ import numpy as np
 
 from scse.problems.base import Examples, Ints, Problem, letters, shuffled
 
-ROOTS = 0.1  # the share of nodes beside the first chain that are roots
-
 
 @dataclass(frozen=True)
 class PointerChase(Problem):
@@ -22,11 +20,12 @@ class PointerChase(Problem):
         target_T(x) = f^T(x),   f^{d(x)}(x) = f^{d(x)+1}(x) = …  the root.
 
     One loop can make one hop: attention from x to the edge that begins at x. The forest begins with a chain of 1 to
-    `hardest` hops; every other node hangs anywhere less deep than that, or is a root.
+    `hardest` hops; every other node hangs anywhere less deep than that, or, `roots` % of them, is a root.
     """
 
     nodes: int = 16
     hops: int = 6
+    roots: int = 10
 
     name = "pointer-chase"
     step = "hop"
@@ -34,6 +33,7 @@ class PointerChase(Problem):
     def __post_init__(self) -> None:
         self.require("nodes", 2, 128)
         self.require("hops", 1, self.nodes - 1)
+        self.require("roots", 0, 100)
 
     @property
     def words(self) -> list[str]:
@@ -66,7 +66,7 @@ class PointerChase(Problem):
             # The first nodes are one chain; each later one hangs anywhere above the deepest level, or is a root.
             weight = random.random((count, x)) * (depth[:, :x] < hardest)
             chosen = weight.argmax(axis=1)
-            rooted = random.random(count) < ROOTS
+            rooted = random.random(count) < self.roots / 100
             chained = x <= chain
             parent[:, x] = np.where(chained, x - 1, np.where(rooted, x, chosen))
             own = depth[rows, parent[:, x]] + 1

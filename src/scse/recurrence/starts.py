@@ -45,7 +45,7 @@ class NoiseStart(EmbeddingStart):
         if positions is None:
             positions = torch.arange(e.shape[1], device=e.device)
         noise = self.std * hashed_normal(self.seed, positions, e.shape[2])
-        return noise.to(e.dtype).expand_as(e)
+        return noise.to(e.dtype).expand_as(e).clone()  # rows may be overwritten one by one
 
 
 def hashed_normal(seed: int, positions: Tensor, width: int) -> Tensor:

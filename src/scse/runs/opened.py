@@ -11,6 +11,7 @@ from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
 from scse.errors import UserError
 from scse.model import LoopedLM
 from scse.persistence import build, load_model
+from scse.problems import PROBLEMS
 from scse.registry import require_guests
 from scse.runs.checkpoint import WEIGHTS, CheckpointStore
 from scse.runs.folder import read_run_config
@@ -30,7 +31,10 @@ class Run:
 
     def corpus(self, name: str | None, data_dir: str | None, cache_dir: str | None, progress: bool = True) -> Corpus:
         """A corpus (by default the run's own) as tokens of the run's tokenizer."""
-        data = DataConfig(name or self.config.corpus, self.config.tokenizer, data_dir, cache_dir)
+        name, own = name or self.config.corpus, self.config.corpus
+        if name != own and (name in PROBLEMS or own in PROBLEMS):
+            raise UserError(f"{self.folder} was trained on {own} and cannot read {name}; train a run on it")
+        data = DataConfig(name, self.config.tokenizer, data_dir, cache_dir, self.config.problem)
         return open_corpus(data, progress, tokenizer=self.tokenizer)
 
 

@@ -20,7 +20,7 @@ from scse.runs.checkpoint import WEIGHTS, Checkpoint, CheckpointStore, verify
 from scse.runs.folder import read_run_config
 
 # What a new run decides for itself.
-_OWN = ("model", "corpus", "tokenizer", "steps", "precision", "parent")
+_OWN = ("model", "corpus", "tokenizer", "steps", "precision", "parent", "problem")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Start:
         if "scale" in changes:
             shape = {}
         corpus = {"data": self.config.corpus, "tokenizer": self.config.tokenizer}
-        return {**corpus, **shape, **options, **kept, **changes}
+        return {**corpus, **self.config.problem, **shape, **options, **kept, **changes}
 
     def child(self, config: TrainConfig) -> TrainConfig:
         """A configuration as that of a run which begins here."""

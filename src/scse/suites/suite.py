@@ -15,6 +15,7 @@ from typing import Any
 
 from scse.config import assemble, protocol, trained_as
 from scse.files import safe_name
+from scse.problems import PROBLEMS
 from scse.records import Record
 from scse.suites.statements import Claim, Place, Printed, Value
 from scse.tasks import TASKS, Column, Where
@@ -106,7 +107,7 @@ class Preset:
         chosen |= arm.settings
         if self.mini:
             chosen |= arm.mini
-        if self.data is not None:
+        if self.data is not None and chosen.get("data") not in PROBLEMS:  # a problem has no stand-in
             chosen["data"] = self.data
         return chosen | dict(self.changes)
 

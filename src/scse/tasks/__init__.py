@@ -6,6 +6,7 @@ Adding one is a module with a `Task` and a line below; a guest registers its own
 from __future__ import annotations
 
 from scse.registry import Registry
+from scse.tasks.accuracy import Accuracy
 from scse.tasks.adaptive import Adaptive
 from scse.tasks.anchor import Diagnose, Steering, Theory
 from scse.tasks.base import Column, Evaluated, Selection, Task, Where
@@ -20,6 +21,7 @@ TASKS: Registry[Task] = Registry(
     (
         Perplexity(),
         CachedPerplexity(),
+        Accuracy(),
         Adaptive(),
         Completion(),
         Diagnose(),

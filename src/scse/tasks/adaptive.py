@@ -59,11 +59,13 @@ class Adaptive(Task):
         rows, records = [], []
         for result in results:
             row = asdict(result)
-            histogram = row.pop("histogram")
-            rows.append(row)
+            histogram, by_difficulty = row.pop("histogram"), row.pop("by_difficulty")
+            loops = {"by_difficulty": {str(level): mean for level, mean in by_difficulty.items()}}
+            about = loops if by_difficulty else {}  # text has no difficulty
+            rows.append(row | about)
             asked = where.asks("perplexity", adaptive=settings.identity(result.budget, result.mode))
             numbers = without(row, "budget", "mode")
-            records.append(record_of(run, asked, numbers, split.digest, histogram=histogram))
+            records.append(record_of(run, asked, numbers, split.digest, histogram=histogram, **about))
         faults = [f"adaptive on {corpus.name}: {reason}" for reason in dict.fromkeys(unreachable.values())]
         return Evaluated(rows, records, f"{title_of(run, where)}, rule '{settings.rule}'", faults=faults)
 

@@ -88,8 +88,8 @@ class Objective(nn.Module):
         self.model = model
         self.recompute = recompute
 
-    def forward(self, rows: Tensor, loops: int) -> Tensor:
-        return self.model.nll(rows[:, :-1], rows[:, 1:], loops, self.recompute)
+    def forward(self, ids: Tensor, targets: Tensor, loops: int) -> Tensor:
+        return self.model.nll(ids, targets, loops, self.recompute)
 
 
 def distribute(objective: Objective, strategy: str, world: World) -> nn.Module:

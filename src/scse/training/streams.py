@@ -23,6 +23,7 @@ def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
     return int(generator(seed, "dropout", step, micro_batch).integers(2**63))
 
 
-def loop_depth(seed: int, step: int, max_loops: int) -> int:
-    """T ~ uniform{1, …, max_loops}, the same on all processes."""
-    return int(generator(seed, "depth", step).integers(1, max_loops + 1))
+def loop_depth(seed: int, step: int, max_loops: int, warmup: int = 0) -> int:
+    """T ~ uniform{1, …, max_loops}, the same on all processes; over `warmup` steps the deepest grows from 1."""
+    deepest = max_loops if step >= warmup else 1 + (max_loops - 1) * step // warmup
+    return int(generator(seed, "depth", step).integers(1, deepest + 1))

@@ -34,7 +34,7 @@ from scse.runs.folder import Metrics, MetricsSink, NoMetrics, locked, settle_con
 from scse.runs.parent import inherited_tokenizer, starting_checkpoint
 from scse.runs.shards import whole
 from scse.signals import stops_ask
-from scse.training.batches import BatchSource
+from scse.training.batches import batch_source
 from scse.training.distributed import Objective, World, accumulating, distribute, gathered, world
 from scse.training.optimiser import autocast, learning_rate, make_optimiser, resolve_precision
 from scse.training.speed import matmul_rate, training_flops
@@ -93,8 +93,7 @@ class Trainer:
             log.warning("the warm-up of %d steps is as long as the run of %d", config.warmup, config.steps)
         self.config = config
         self.micro_batches = self._micro_batches()
-        context = self.config.model.shape.context
-        self.batches = BatchSource(train_split.tokens, context, self.config.batch, self.config.data_seed)
+        self.batches = batch_source(corpus, self.config)
         self.model = LoopedLM(self.config.model, seed=initialisation_seed(self.config.seed)).to(here.device).train()
         self.store = CheckpointStore(folder / "checkpoints", options.keep)
         self.start = starting_checkpoint(config, options) if not self.store.steps() else None
@@ -132,7 +131,7 @@ class Trainer:
         """One optimiser step; the metrics row describes the state after it."""
         begin = time.perf_counter()
         config = self.config
-        drawn = loop_depth(config.seed, config.steps_before + step, config.max_loops)
+        drawn = loop_depth(config.seed, config.steps_before + step, config.max_loops, config.depth_warmup)
         loops = self.model.recurrence.core.trained_depth or drawn
         loss = self._accumulate_gradients(step, loops)
         norm = float(whole(torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.config.clip)))
@@ -159,18 +158,18 @@ class Trainer:
         """Gradients of the mean loss over the whole batch, this process working on its share; returns that loss."""
         config, here = self.config, self.world
         position = config.steps_before + step  # a run goes on in the streams of its parent
-        parts = self.batches.rows(position).chunk(self.micro_batches)
+        parts = [part.chunk(self.micro_batches) for part in self.batches.batch(position, loops)]
         mine = range(here.rank, self.micro_batches, here.size)
         total = 0.0
         for index in mine:
             torch.manual_seed(dropout_seed(config.seed, position, index))
             with accumulating(self.module, last=index == mine[-1]):
                 with autocast(config.precision, here.device):
-                    nll = self.module(parts[index].to(here.device), loops)
-                # Wrappers average over processes; the loss is a mean over the tokens of all of them.
-                (nll * (here.size / config.tokens_per_step)).backward()
+                    nll = self.module(*(part[index].to(here.device) for part in parts), loops)
+                # Wrappers average over processes; the loss is a mean over the targets of all of them.
+                (nll * (here.size / self.batches.counted)).backward()
             total += nll.item()
-        return here.total(total) / config.tokens_per_step
+        return here.total(total) / self.batches.counted
 
     def _milestones(self, step: int, stopping: bool, metrics: MetricsSink) -> None:
         """Validation and checkpoints, where they are due."""

@@ -1,0 +1,116 @@
+"""The part of the demo that needs depth: three models learn to follow pointers, one hop a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scse.config import protocol
+from scse.data import UNCOUNTED, Sequences
+from scse.evaluation.accuracy import settling
+from scse.families import FAMILIES
+from scse.records import Record
+from scse.runs import open_run
+from scse.suites.suite import Arm, Claim, Column, Preset, Settings, Suite, narrowed, values_of
+
+NODES, HOPS, ROOTS = 12, 5, 30
+LOOPS = (1, 2, 3, 4, 5, 7, 16)
+FULL_DEPTH = HOPS + 2  # the deepest that training goes
+CEILING = 16
+UNSHARED = "unshared-7"
+# A layer of its own for each loop of the full depth, all so narrow that there are as many parameters as in the loops.
+NARROW = {"width": 26, "ff_width": 104}
+
+
+def settings(steps: int) -> Settings:
+    """The protocol of the pointer chase at the demo's size."""
+    size = {"nodes": NODES, "hops": HOPS, "roots": ROOTS, "steps": steps, "depth_warmup": steps * 9 // 14}
+    return {**protocol("pointer-chase"), **size}
+
+
+def _arm(family: str, label: str, changes: Settings) -> Arm:
+    return Arm(family, family, "pointer-chase", label, seeds=(0,), settings=changes)
+
+
+def _column(difficulty: int | None, depth: int) -> Column:
+    what = "all" if difficulty is None else f"{difficulty} hops"
+    return Column(
+        f"{what}, T={depth}", "accuracy", "accuracy", depth=depth, unit=100, lower=False, difficulty=difficulty
+    )
+
+
+ARMS = (
+    *(_arm(name, FAMILIES.find(name).label, {}) for name in ("looped", "scse")),
+    _arm(UNSHARED, "Seven unshared layers, equal parameters", NARROW),
+)
+_AT_THE_LIMIT = [_column(HOPS, depth) for depth in LOOPS]
+CHASE = Suite(
+    name="chase",
+    title=f"Pointer chase, {NODES} nodes, {HOPS} hops, trained with 1 to {FULL_DEPTH} loops, one seed: accuracy in %",
+    arms=ARMS,
+    columns=tuple(_column(hops, depth) for hops in (*range(1, HOPS + 1), None) for depth in LOOPS),
+    claims=(
+        Claim(
+            "With loops the longest chains are solved, without them they are not",
+            "scse",
+            (UNSHARED,),
+            (_column(HOPS, FULL_DEPTH).header,),
+            lower=False,
+        ),
+    ),
+)
+# What the page shows of it; the terminal has every number of hops.
+SHOWN = narrowed(CHASE, CHASE.arms, [*_AT_THE_LIMIT, *(_column(None, depth) for depth in LOOPS)])
+
+
+def accuracies(preset: Preset, records: Sequence[Record]) -> list[dict[str, Any]]:
+    """{'family': …, 'hops': …, 'T=1': …, …}: the share of right answers, for every family and number of hops."""
+    rows = []
+    for arm in CHASE.arms:
+        for hops in (*range(1, HOPS + 1), None):
+            found = {depth: values_of(records, preset, arm, _column(hops, depth)) for depth in LOOPS}
+            shares = {f"T={depth}": round(one[0] / 100, 3) if one else None for depth, one in found.items()}
+            rows.append({"family": arm.family, "hops": "all" if hops is None else hops, **shares})
+    return rows
+
+
+def exits(folders: Mapping[str, Path], windows: int) -> list[dict[str, Any]]:
+    """{'family': …, '1 hops': …, …}: mean loops until an answer stays as it was, and how often it is right there."""
+    rows = []
+    for family, folder in folders.items():
+        run = open_run(folder)
+        data = run.corpus(None, None, None).split("test").tokens
+        assert isinstance(data, Sequences)
+        taken, right = settling(run.model, data, CEILING, batch=32, limit=windows)
+        difficulty, asked = data.difficulty[: len(taken)], data.targets[: len(taken)] != UNCOUNTED
+        means = {
+            _hops(hops): round(float(taken[asked & (difficulty == hops)].mean()), 2)
+            for hops in range(HOPS + 1)
+            if (asked & (difficulty == hops)).any()
+        }
+        rows.append({"family": family, **means, "right": round(float(right[asked].mean()), 3)})
+    return rows
+
+
+def _hops(count: int) -> str:
+    return f"{count} hop{'s' * (count != 1)}"
+
+
+def findings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the accuracies say."""
+    hardest = {row["family"]: row for row in rows if row["hops"] == HOPS}
+    every = {row["family"]: row[f"T={FULL_DEPTH}"] for row in rows if row["hops"] == "all"}
+    if None in every.values():
+        return []
+    sentences = []
+    for family, row in hardest.items():
+        few, enough = row["T=1"], row[f"T={FULL_DEPTH}"]
+        sentences.append(f"{family}: {HOPS} hops away, {few:.0%} right after 1 loop, {enough:.0%} after {FULL_DEPTH}")
+    best = max((name for name in every if name != UNSHARED), key=lambda name: every[name])
+    ahead = 100 * (every[best] - every[UNSHARED])
+    sentences.append(
+        f"all answers at T = {FULL_DEPTH}: {best} {every[best]:.1%}, {UNSHARED} of equal parameters "
+        f"{every[UNSHARED]:.1%}, {abs(ahead):.0f} points {'behind' if ahead >= 0 else 'ahead'}"
+    )
+    return sentences
