@@ -62,8 +62,8 @@ def test_readme_shows_these_layers():
     assert list(shown) == list(LAYERS)
 
 
-# Files that may name families: their table, and the declarations of suites. The demonstration declares its own.
-DECLARATIONS = ("families", "suites", "demo")
+# Files that may name families: their table, the declarations of suites, and the demonstration, which declares its own.
+DECLARATIONS = ("families", "suites", "demo", "demo_chase")
 # The package is called like one of its families. Where the package is meant, its name stands in one of these.
 PACKAGE_NAME = re.compile(
     r"logging\.getLogger\(|importlib\.import_module\('scse'\)|"

@@ -48,7 +48,7 @@ def test_bash_completes_commands(scripts):
         (["families", "film"], ["film-adapter"]),
         (["suite", "pl"], ["plan"]),
         (["suite", "plan", "lam"], ["lambada"]),
-        (["suite", "plan", "lambada", "heldout"], ["heldout_transfer"]),
+        (["suite", "plan", "lambada", "tran"], ["transfer"]),
         (["generate", "run", "--rule", "rel"], ["relative"]),
         (["bench", "--only", ""], ["training", "generation"]),
         (["completion", "z"], ["zsh"]),

@@ -225,7 +225,7 @@ def test_the_command_reads_folders_and_writes_the_report(runs, tmp_path):
     assert result.returncode == 0, result.stderr
     anchors, ablations = json.loads(result.stdout)
     assert anchors == {
-        "suite": "add-anchor-design",
+        "suite": "anchor-design",
         "state": "partial",
         "numbers": "39 of 42",
         "supported": 2,

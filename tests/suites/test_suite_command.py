@@ -255,7 +255,7 @@ def test_columns_without_text_are_named_and_left_empty(place, monkeypatch):
     monkeypatch.delenv("SCSE_DATA", raising=False)
     options = {"runs": "nothing", "only": "scse-22m"}
     absent = scse(place, "status", "heldout_transfer", "lambada", **options)["not_available"]
-    assert absent[:2] == ["heldout_transfer: C4 T=8", "heldout_transfer: C4 T=48"]
+    assert absent[:2] == ["transfer: C4 T=8", "transfer: C4 T=48"]
     assert [name for name in absent[2:] if not name.startswith("lambada: ")] == []
     assert len(absent) == 11
 
