@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
-from chases import settings, train_small
+from chases import SMALL, settings, train_small
 
 from runs import final_tensors
 from scse.config import assemble, protocol
@@ -80,6 +84,28 @@ def test_a_run_that_is_interrupted_ends_as_one_that_was_not(tmp_path, monkeypatc
 def test_micro_batches_are_parts_of_the_same_step(tmp_path):
     train_small(tmp_path / "one")
     train_small(tmp_path / "two", micro_batches=2)
+
+    def close(ours, theirs):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
+
+    assert_runs(tmp_path / "one", tmp_path / "two", close)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_two_processes_train_what_one_trains(tmp_path, strategy):
+    train_small(tmp_path / "one", micro_batches=2)
+    sets = [part for name, value in SMALL.items() if name != "steps" for part in ("--set", f"{name}={value}")]
+    line = ["train", "--family", "scse", "--protocol", "pointer-chase", "--steps", str(SMALL["steps"]), *sets]
+    line += ["--set", "micro_batches=2", "--precision", "float32", "--checkpoint-every", "3", "--quiet"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scse"]
+    result = subprocess.run(
+        [*launcher, *line, "--strategy", strategy, "--out", str(tmp_path / "two")],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
 
     def close(ours, theirs):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)
