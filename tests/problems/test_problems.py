@@ -110,7 +110,7 @@ def test_a_mistake_is_one_line(name, options, words):
 
 
 def test_a_difficulty_out_of_range_says_the_range():
-    with pytest.raises(UserError, match="between 1 and 15 for pointer-chase with nodes=16, hops=6, .*got 16"):
+    with pytest.raises(UserError, match=r"between 1 and 15 for pointer-chase with nodes=16, hops=6, .*got 16"):
         make_problem("pointer-chase").examples(0, "test", 0, 1, 16)
 
 
