@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
 
 from scse.cli.common import Arguments, add_json, print_json, require_positive
 
@@ -85,6 +86,7 @@ def serve(args: Arguments, text: str) -> None:
     from scse.lens.serve import Server
 
     subjects = [subject(expand(name)) for name in args.runs]
-    with Server(subjects, text, args.loops, args.port or 0) as server:
+    # From the moment the address is printed, Ctrl-C is the ordinary end.
+    with Server(subjects, text, args.loops, args.port or 0) as server, suppress(KeyboardInterrupt):
         print(f"lens: {server.address}   (this machine only; Ctrl-C ends it)", flush=True)
         server.run()
