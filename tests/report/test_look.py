@@ -37,7 +37,7 @@ def test_settings_in_words():
     assert setting(SUITES.find("stepcond_wt103"), MINI).startswith(
         "wikitext-2-v1, width 128, 192 and 256, context 128, 400 steps;"
     )
-    assert "1,200 steps" in setting(SUITES.find("add-c4-long50k"), MINI)
+    assert "1,200 and 400 steps" in setting(SUITES.find("add-c4-long50k"), MINI)
     assert setting(SUITES.find("ablations"), find_preset("mini", "/here/my_text", steps=70)).startswith(
         "my_text, width 128, context 128, 70 steps; in the paper WikiText-2, 22M"
     )
