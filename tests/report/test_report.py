@@ -35,7 +35,7 @@ def page(report) -> str:
 def runs(tmp_path_factory) -> Path:
     """A folder of runs as a suite leaves it: every seed of the anchor ablation but one."""
     preset = find_preset("mini", "wikitext-2")
-    suite = SUITES.find("add-anchor-design")
+    suite = SUITES.find("anchor-design")
     level = {"scse": 200.0, "scse-embedding": 206.0, "scse-initial": 290.0, "scse-random": 205.0}
     folder = tmp_path_factory.mktemp("runs")
     for arm in suite.arms:
@@ -220,7 +220,7 @@ def test_numbers_that_are_not_finite_are_shown_and_not_drawn(tmp_path):
 def test_the_command_reads_folders_and_writes_the_report(runs, tmp_path):
     out = tmp_path / "out"
     result = scse(
-        "report", runs, "--data", "wikitext-2", "--suites", "add-anchor-design,ablations", "--out", out, "--json"
+        "report", runs, "--data", "wikitext-2", "--suites", "anchor-design,ablations", "--out", out, "--json"
     )
     assert result.returncode == 0, result.stderr
     anchors, ablations = json.loads(result.stdout)
@@ -234,12 +234,12 @@ def test_the_command_reads_folders_and_writes_the_report(runs, tmp_path):
         "can't tell yet": 0,
     }
     assert ablations["numbers"] == "9 of 81", "SCSE's runs serve both suites under the mini preset"
-    assert "| Learned h\\*=e+a\\_ω(e) |" in (out / "tables" / "add-anchor-design.md").read_text(encoding="utf-8")
+    assert "| Learned h\\*=e+a\\_ω(e) |" in (out / "tables" / "anchor-design.md").read_text(encoding="utf-8")
     assert str(out / "index.html") in result.stderr
 
 
 def test_the_command_never_loads_torch(runs, tmp_path):
-    arguments = ["report", str(runs), "--data", "wikitext-2", "--suites", "add-anchor-design", "--out", str(tmp_path)]
+    arguments = ["report", str(runs), "--data", "wikitext-2", "--suites", "anchor-design", "--out", str(tmp_path)]
     probe = f"import sys, scse.cli; code = scse.cli.main({arguments!r}); sys.exit(code or 'torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
@@ -264,7 +264,7 @@ def test_records_of_other_runs_are_not_taken_for_the_suites(runs, tmp_path):
 
 def test_runs_of_other_steps_or_windows_are_named_with_the_options_that_show_them(tmp_path):
     other = find_preset("mini", "wikitext-2", limit=8, steps=40)
-    suite, path = SUITES.find("add-anchor-design"), tmp_path / "records.jsonl"
+    suite, path = SUITES.find("anchor-design"), tmp_path / "records.jsonl"
     append_records(path, [toys.record(other, suite.arms[0], column, 0, {"ppl": 9.0}) for column in suite.columns])
     said = mistake(path, "--data", "wikitext-2", "--out", tmp_path / "out")
     assert "(there are: wikitext-2, 40 steps, on 8 windows (3 records)); give --data wikitext-2 --steps 40" in said
@@ -276,8 +276,8 @@ def test_runs_of_other_steps_or_windows_are_named_with_the_options_that_show_the
 
 
 def test_runs_that_no_suite_asks_for_are_sent_to_compare(tmp_path):
-    arm = replace(SUITES.find("add-anchor-design").arms[0], settings={"lr": 0.5})
-    column = SUITES.find("add-anchor-design").columns[0]
+    arm = replace(SUITES.find("anchor-design").arms[0], settings={"lr": 0.5})
+    column = SUITES.find("anchor-design").columns[0]
     append_records(tmp_path / "records.jsonl", [toys.record(find_preset("mini"), arm, column, 0, {"ppl": 9.0})])
     assert "; 'scse compare' shows any runs" in mistake(tmp_path, "--out", tmp_path / "out")
 

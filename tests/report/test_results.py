@@ -8,7 +8,7 @@ from scse.cli import main
 from scse.records import read_records
 
 RESULTS = Path(__file__).parent.parent.parent / "results" / "mini-wikitext-2"
-SUITES = ("ablations", "add-anchor-design", "add-causal-forcing")
+SUITES = ("ablations", "anchor-design", "forcing-controls")
 
 
 def test_the_tables_are_made_of_the_records(tmp_path, capsys):

@@ -39,7 +39,7 @@ def train(base: Path, place: Path) -> list[str]:
 def suite(base: Path, place: Path) -> list[str]:
     where = ("--data", str(base / "corpus"), "--cache-dir", str(place / "cache"), "--runs", str(place / "runs"))
     size = ("--only", "scse,scse-initial", "--seeds", "0", "--steps", "2", "--limit", "1", "--depths", "8")
-    return ["suite", "run", "add-anchor-design", *where, *size, "--json"]
+    return ["suite", "run", "anchor-design", *where, *size, "--json"]
 
 
 def export(base: Path, place: Path) -> list[str]:

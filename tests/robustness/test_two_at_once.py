@@ -76,10 +76,10 @@ def test_a_report_while_a_suite_runs(base, tmp_path):
     """Every page is whole, and says of each number either what is recorded or that it is missing."""
     where = ("--data", str(base / "corpus"), "--cache-dir", str(tmp_path / "cache"), "--runs", str(tmp_path / "runs"))
     size = ("--seeds", "0", "--steps", "2", "--limit", "1")
-    suite = start(["suite", "run", "add-anchor-design", *where, *size, "--only", "scse,scse-initial", "--json"])
+    suite = start(["suite", "run", "anchor-design", *where, *size, "--only", "scse,scse-initial", "--json"])
     pages, writer = [], Commands()
     (tmp_path / "runs").mkdir(exist_ok=True)
-    argv = ["report", str(tmp_path / "runs"), "--suites", "add-anchor-design", "--data", str(base / "corpus")]
+    argv = ["report", str(tmp_path / "runs"), "--suites", "anchor-design", "--data", str(base / "corpus")]
     argv += ["--steps", "2", "--limit", "1", "--out", str(tmp_path / "report"), "--json"]
     while suite.poll() is None or not pages:
         done = writer.run(argv, tmp_path / "report")

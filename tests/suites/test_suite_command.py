@@ -233,10 +233,10 @@ def test_a_budget_out_of_reach_leaves_the_other_numbers_alone(place, monkeypatch
 
     monkeypatch.setattr("scse.evaluation.budgets.calibrate", calibrate)
     options = {"runs": "adaptive", "only": "scse", "limit": 1}
-    assert main(line(place, "run", "adaptive_wt103", **options)[1:]) == 1
+    assert main(line(place, "run", "adaptive-22m", **options)[1:]) == 1
     (reason,) = json.loads(capsys.readouterr().out)["failures"].values()
     assert reason == "adaptive on corpus: no threshold gives a mean of 16 loops"
-    (row,) = scse(place, "status", "adaptive_wt103", **options)["rows"]
+    (row,) = scse(place, "status", "adaptive-22m", **options)["rows"]
     assert row["evaluated"] == "6 of 8"
 
 
@@ -254,7 +254,7 @@ def test_a_finished_run_of_other_settings_is_refused(place, undisturbed):
 def test_columns_without_text_are_named_and_left_empty(place, monkeypatch):
     monkeypatch.delenv("SCSE_DATA", raising=False)
     options = {"runs": "nothing", "only": "scse-22m"}
-    absent = scse(place, "status", "heldout_transfer", "lambada", **options)["not_available"]
+    absent = scse(place, "status", "transfer", "lambada", **options)["not_available"]
     assert absent[:2] == ["transfer: C4 T=8", "transfer: C4 T=48"]
     assert [name for name in absent[2:] if not name.startswith("lambada: ")] == []
     assert len(absent) == 11

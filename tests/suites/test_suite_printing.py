@@ -49,7 +49,7 @@ def test_the_list_names_every_suite_with_its_size(capsys):
 def test_the_plan_and_the_status_are_tables_for_people(place, known_speed, capsys, monkeypatch):
     monkeypatch.delenv("SCSE_DATA", raising=False)
     chosen = {"only": "scse-22m", "seeds": "0,1", "runs": "unplanned", "steps": 4000}
-    assert in_process(place, "plan", "heldout_transfer", **chosen) == 0
+    assert in_process(place, "plan", "transfer", **chosen) == 0
     printed = capsys.readouterr().out
     head, first, second = table(printed)
     assert head == ["run", "row", "trained", "evaluated", "flops", "time", "speed"]
@@ -61,18 +61,18 @@ def test_the_plan_and_the_status_are_tables_for_people(place, known_speed, capsy
     absent = "not available at this size, or not at hand: transfer: C4 T=8, transfer: C4 T=48\n"
     assert printed.endswith(absent)
 
-    assert in_process(place, "status", "heldout_transfer", **chosen) == 0
+    assert in_process(place, "status", "transfer", **chosen) == 0
     printed = capsys.readouterr().out
     assert table(printed) == [
         ["suite", "row", "seeds", "trained", "evaluated", "state"],
-        ["heldout_transfer", "scse-22m", "0,1", "0 of 2", "0 of 4", "missing"],
+        ["transfer", "scse-22m", "0,1", "0 of 2", "0 of 4", "missing"],
     ]
     assert printed.endswith(absent)
 
 
 def test_the_status_leaves_out_rows_without_the_seeds_asked_for(place, capsys):
     rows = {"only": "looped-50m,scse-50m", "seeds": "4", "runs": "unplanned"}
-    assert in_process(place, "status", "stepcond_wt103", **rows) == 0
+    assert in_process(place, "status", "step-conditioned", **rows) == 0
     assert [row[1] for row in table(capsys.readouterr().out)[1:]] == ["scse-50m"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from runs import SCSE
 
-SUITE = "add-anchor-design"
+SUITE = "anchor-design"
 ARMS = ("scse", "scse-initial")
 
 
