@@ -6,7 +6,7 @@ python examples/adaptive_generation.py runs/mine --prompt "The history of"
 import argparse
 
 from scse.evaluation.calibration import calibrate, trace
-from scse.evaluation.rules import exit_rule
+from scse.evaluation.rules import RULES
 from scse.generation import GREEDY, Depth, Generation, continue_text
 from scse.progress import progress
 from scse.runs import open_run
@@ -23,7 +23,7 @@ run = open_run(args.run)
 # %% A threshold for a mean budget of 8 loops per example, from validation text.
 validation = run.corpus(None, None, args.cache_dir).split("validation").tokens
 with progress("calibrating", 0, "tok", enabled=False) as meter:
-    found = trace(run.model, validation, exit_rule("update"), args.ceiling, 16, 32, meter)
+    found = trace(run.model, validation, RULES.find("update"), args.ceiling, 16, 32, meter)
 threshold = calibrate(found.statistics, 8)
 print(f"threshold {threshold:.4f}")
 

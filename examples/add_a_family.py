@@ -31,7 +31,8 @@ class CoolingUpdate(Direct):
         self.tau = tau
 
     def forward(self, core, drive, t, z, frame, memory=None):
-        return super().forward(core, drive, t, z, frame, memory) / (1 + t / self.tau)
+        x, update = super().forward(core, drive, t, z, frame, memory)
+        return x, update / (1 + t / self.tau)
 
 
 # %% The composer: its docstring is the equation, its keyword arguments are the options.
