@@ -11,6 +11,8 @@ import termios
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -112,6 +114,7 @@ def place(tmp_path_factory):
 
 
 CACHE = ["--cache-dir", "cache", "--quiet"]
+RECORDS = Path(__file__).parents[1] / "results" / "mini-wikitext-2" / "records.jsonl"
 CASES = {
     "eval": ["eval", "runs/scse", *CACHE],
     "lambada": ["lambada", "runs/scse", "--data-dir", "data", *CACHE],
@@ -126,7 +129,7 @@ CASES = {
     "suite list": ["suite", "list"],
     "suite plan": ["suite", "plan", "transfer", "cost-profile"],
     "suite status": ["suite", "status", "transfer"],
-    "report": ["report", "runs", "--out", "report"],
+    "report": ["report", str(RECORDS), "--data", "wikitext-2-v1", "--suites", "step-film", "--out", "report"],
     "families": ["families"],
     "families NAME": ["families", "sc-cond-subtractive"],
     "theory": ["theory", "runs/looped", "--from", "1", "--to", "3", "--inputs", "3", *CACHE],
@@ -135,7 +138,7 @@ CASES = {
 }
 # what a table for people leaves out on purpose
 ONLY_IN_JSON = {
-    "families": ("step_scale", "source_gain", *(name for family in FAMILIES for name in family.options)),
+    "families": ("bodies", *(name for family in FAMILIES for name in family.options)),
     "theory": ("mean", "steps", *("forcing", "arriving", "along", "step", "loss", "harmful", "neutral", "beneficial")),
     "diagnose": ("bias_energy", "largest_anchor_energy", "expansion_residual"),
     "steering": ("summary",),
@@ -159,12 +162,14 @@ def test_everything_stands_whole_on_a_terminal_of_80_columns(name, place, monkey
 def test_the_demo_stands_whole(place, monkeypatch, capsys):
     monkeypatch.chdir(place)
     depths = [{"family": name} | {f"T={t}": 465.12 * i + t for t in DEPTHS} for i, name in enumerate(NAMES, 1)]
-    adaptive = [{"family": name} | {f"Adaptive {b}": None if b == 8 else 90.5 + b for b in (8, 16)} for name in NAMES]
+    reached = {8: {"ppl": None, "mean_depth": None}, 16: {"ppl": 106.51, "mean_depth": 15.2}}
+    adaptive = [{"family": name} | {f"Adaptive {b}": cell for b, cell in reached.items()} for name in NAMES]
+    chase = [{"family": name, "hops": 5} | {f"T={t}": 0.1 * t for t in (1, 3, 7)} for name in NAMES]
+    exits = [{"family": name} | {f"{hops} hops": 1.1 + hops for hops in range(6)} for name in NAMES]
     anchor = [{"family": name, "R_0": 1.0, "R_47": 0.0012, "E_47": 512.25} for name in NAMES]
     texts = {1: 'self):\n\treturn "quoted"\x1b[31m', 48: "x" * 100}
-    found = Demo(
-        depths, adaptive, anchor, ["scse: best at T = 8, " + "as in the paper " * 8], texts, place / "index.html"
-    )
+    said = ["scse: best at T = 8, " + "as in the paper " * 8]
+    found = Demo(chase, exits, said, depths, adaptive, anchor, said, texts, place / "index.html")
     monkeypatch.setattr("scse.demo.run_demo", lambda *_: found)
     assert main(["demo", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -172,9 +177,10 @@ def test_the_demo_stands_whole(place, monkeypatch, capsys):
         assert main(["demo"]) == 0
     assert "  │ def main(self):" in lines
     assert '  │     return "quoted"\ufffd[31m' in lines, "the model's own text, without quotes or control characters"
-    found = Demo(depths, adaptive, anchor, found.findings, texts, "report/index.html")
+    found = replace(found, page="report/index.html")
     lines = shown(monkeypatch, ["demo"])
-    assert missing([answer[part] for part in ("perplexity", "adaptive", "anchor")], lines) == []
+    assert missing([answer[part] for part in ("accuracy", "exits", "perplexity", "anchor")], lines) == []
+    assert any("106.51 at 15.2" in line for line in lines), "an adaptive number stands beside its depth"
 
 
 def test_the_benchmark_stands_whole(monkeypatch, capsys):
@@ -182,8 +188,8 @@ def test_the_benchmark_stands_whole(monkeypatch, capsys):
         Row("time of a step against the float32 reference", 0.912, "×", "≥ 1", False, "both with one thread " * 3),
         Row("matrix-product rate", 1234567.0, "FLOP/s"),
     ]
-    monkeypatch.setattr(StepBench, "run", lambda self: iter(rows))
-    monkeypatch.setattr(DecodingBench, "run", lambda self: iter([Row("token", 1.2, "×", "≤ 1.5", True)]))
+    monkeypatch.setattr(StepBench, "run", lambda self, meter: iter(rows))
+    monkeypatch.setattr(DecodingBench, "run", lambda self, meter: iter([Row("token", 1.2, "×", "≤ 1.5", True)]))
     arguments = ["bench", "--scale", "mini", "--tokens", "256"]
     assert main([*arguments, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)["rows"]

@@ -219,9 +219,7 @@ def test_numbers_that_are_not_finite_are_shown_and_not_drawn(tmp_path):
 
 def test_the_command_reads_folders_and_writes_the_report(runs, tmp_path):
     out = tmp_path / "out"
-    result = scse(
-        "report", runs, "--data", "wikitext-2", "--suites", "anchor-design,ablations", "--out", out, "--json"
-    )
+    result = scse("report", runs, "--data", "wikitext-2", "--suites", "anchor-design,ablations", "--out", out, "--json")
     assert result.returncode == 0, result.stderr
     anchors, ablations = json.loads(result.stdout)
     assert anchors == {
