@@ -173,7 +173,8 @@ def indices(text: str) -> Markup:
     """Text as markup, in which a letter with an index, such as R_47, has it below the line."""
     from markupsafe import Markup, escape
 
-    return Markup(INDEXED.sub(r"\1<sub>\2</sub>", str(escape(text))))  # nosec B704: it has just been escaped
+    escaped = str(escape(text))
+    return Markup(INDEXED.sub(r"\1<sub>\2</sub>", escaped))  # nosec B704
 
 
 def page(parts: Sequence[Chapter], drawings: Sequence[Rendered], preset: Preset, source: Origin) -> str:
