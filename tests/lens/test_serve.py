@@ -122,7 +122,8 @@ def test_typing_a_text_in_the_browser(served, tab):
     page.press("#live-text", "Enter")
     until(page, "document.getElementById('live-state').textContent.startsWith('done in')")
     assert page.evaluate("lens.runs[0].known.every(row => row === 1)")
-    assert page.locator("[data-fact=fixed] b").inner_text() != "—"
+    # the facts are drawn with the next frame, which may come after the answer has ended
+    until(page, "document.querySelector('[data-fact=fixed] b').textContent !== '—'")
     page.fill("#live-loops", "6")
     page.click("#live button")
     until(page, "lens.runs[0].loops === 6 && lens.runs[0].packedAttention")
