@@ -39,8 +39,16 @@ def write_corpus(folder: Path, words: int = 3000) -> Path:
     return folder
 
 
+def changed(changes: dict) -> dict:
+    """The settings with some changed; depths say themselves how many loops they mean."""
+    chosen = {**SETTINGS, **changes}
+    if "depths" in changes:
+        del chosen["max_loops"]
+    return chosen
+
+
 def config_for(corpus: Path, family: str = "scse", **changes):
-    return assemble(family, {**SETTINGS, "data": str(corpus), **changes})
+    return assemble(family, {**changed(changes), "data": str(corpus)})
 
 
 def options(cache: Path, **changes):
@@ -60,7 +68,7 @@ def final_tensors(out: Path):
 
 def command(corpus: Path, out: Path, *extra: str, **changes) -> list[str]:
     """The command line of the same run."""
-    chosen = {**SETTINGS, **changes}
+    chosen = changed(changes)
     tokenizer, steps, precision = (chosen.pop(name) for name in ("tokenizer", "steps", "precision"))
     sets = [part for name, value in chosen.items() for part in ("--set", f"{name}={value}")]
     return [

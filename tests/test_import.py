@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -174,8 +175,8 @@ def test_ouro(tmp_path):
     for row in range(2):
         wanted, gates = ouro_logits(weights, ids[row], 3)
         torch.testing.assert_close(model(ids, 3)[row], wanted, rtol=0, atol=2e-4)
-        states = [model.hidden(ids, loops) for loops in (1, 2, 3)]
-        found = torch.stack([model.recurrence.exit(h)[row] for h in states])
+        states = [model.embed(ids), *(model.hidden(ids, loops) for loops in (1, 2, 3))]
+        found = torch.stack([model.recurrence.exit(*pair)[row] for pair in pairwise(states)])
         torch.testing.assert_close(found, gates, rtol=0, atol=1e-4)
         spread = model.recurrence.exit.distribution(states)[:, row]
         torch.testing.assert_close(spread.sum(0), torch.ones(9))

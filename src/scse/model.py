@@ -187,7 +187,11 @@ class LoopedLM(nn.Module):
         A negative target does not count; what stands at such a position is not even predicted.
         `recompute` keeps only the states between loops for the backward pass and computes the rest again.
         """
-        outputs = self.outputs(self.hidden(ids, loops, recompute))
+        return self.state_nll(self.hidden(ids, loops, recompute), targets)
+
+    def state_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The same of states h [B, L, d]"""
+        outputs = self.outputs(hidden)
         chosen = counted(targets)
         if chosen is not None:
             outputs, targets = outputs.flatten(0, 1)[chosen], targets.flatten()[chosen]

@@ -17,6 +17,7 @@ from scse import cli
 from scse.errors import UserError
 from scse.runs.folder import locked
 from scse.training import distributed, trainer
+from scse.training.objectives import Objective
 from tinymodels import some_ids, tiny
 
 # N processes with one micro-batch each draw the dropout masks of one process with N micro-batches.
@@ -64,6 +65,17 @@ def test_two_processes_begin_from_another_run_as_one_does(corpus, tmp_path):
     line += ["--cache-dir", str(corpus.parent / "cache"), "--out"]
     assert cli.main([*line, str(tmp_path / "one")]) == 0
     result = two_processes([*line, str(tmp_path / "two"), "--strategy", "fsdp"])
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert_close_run(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_depths_of_their_own_and_gradients_through_the_last_loops(corpus, tmp_path, strategy):
+    """Sequences of every process have the depths they have in one process, and some weights get no gradient at all."""
+    wanted = {"depths": "poisson:3/sequence", "backprop": 1, "objective": "last+0.1*fixed-point", **PARTS}
+    run(corpus, tmp_path / "one", **wanted)
+    line = command(corpus, tmp_path / "two", "--quiet", "--strategy", strategy, "--family", "scse", **wanted)
+    result = two_processes(line)
     assert result.returncode == 0, result.stderr[-3000:]
     assert_close_run(tmp_path / "one", tmp_path / "two")
 
@@ -121,7 +133,7 @@ def test_gradients_are_exchanged_once_a_step(tmp_path):
     """One process that believes to be one of several: what counts is when it would speak to the others."""
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
-        objective = distributed.Objective(tiny("scse", dtype=torch.float32), recompute=False)
+        objective = Objective(tiny("scse", dtype=torch.float32))
         module = torch.nn.parallel.DistributedDataParallel(objective)
         exchanged = []
 

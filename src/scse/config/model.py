@@ -27,7 +27,8 @@ class Shape:
     the base `rope_base`. `sandwich` puts a norm after attention and MLP as well as before; with `stream_norm` that norm
     is over the sum with the residual stream (Huginn's form) and not over the branch alone (Ouro's). `qk_norm` and
     `qk_bias` are for queries and keys. `kv_heads` is the number of key and value heads, 0 for as many as heads. `tied`
-    says that the head is the token embedding, `embed_scale` what that is multiplied by on its way in.
+    says that the head is the token embedding, `embed_scale` what that is multiplied by on its way in. `gate` adds an
+    exit gate to families that have none of their own.
     """
 
     width: int
@@ -50,6 +51,7 @@ class Shape:
     kv_heads: int = 0
     tied: bool = True
     embed_scale: float = 1.0
+    gate: bool = False
 
     FIRST: ClassVar[tuple[str, ...]] = (
         "width",

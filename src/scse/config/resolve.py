@@ -12,7 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 from scse.catalogue import typed_like
+from scse.config.depths import SAMPLERS, parse_depths
 from scse.config.model import GPT2_VOCABULARY, ModelConfig, Shape, scale
+from scse.config.objective import EXPECTED, canonical_objective, parse_objective
 from scse.config.training import TrainConfig
 from scse.data import settled_corpus
 from scse.data.tokenizer import WORDS, trained_size
@@ -41,6 +43,7 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     corpus = settled_corpus(str(given.pop("data", "stdlib")))
     training: dict[str, Any] = {"corpus": corpus}
     problem_options: list[str] = []
+    _settle_depths(given)
     if corpus in PROBLEMS:
         problem, problem_options = _chosen_problem(corpus, given)
         shape = replace(shape, context=problem.length, vocabulary=problem.vocabulary + 1)  # and the end of text
@@ -69,9 +72,27 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     if "steps" not in chosen["train"]:
         raise UserError("the number of steps is missing; give --steps N or a --protocol")
     model = ModelConfig(row.name, replace(shape, **chosen["shape"]), row.resolve(chosen["family"]))
-    guest = FAMILIES.origin(row.name)
-    guests = {} if guest is None else {guest.name: guest.version}
-    return TrainConfig(model=model, **training, **chosen["train"], guests=guests)
+    config = TrainConfig(model=model, **training, **chosen["train"])
+    origins = (FAMILIES.origin(row.name), SAMPLERS.origin(config.sampler.sampler.name))
+    return replace(config, guests={guest.name: guest.version for guest in origins if guest is not None})
+
+
+def _settle_depths(given: dict[str, object]) -> None:
+    """Depths and objective as they are stored: NAME:LOOPS:WARMUP is three settings, a learned exit needs a gate."""
+    if "objective" in given:
+        given["objective"] = canonical_objective(str(given["objective"]))
+        if EXPECTED in (term.name for term in parse_objective(str(given["objective"]))):
+            given.setdefault("gate", True)
+    text = str(given.get("depths", ""))
+    if ":" not in text:
+        return
+    wanted = parse_depths(text)
+    said = given.get("max_loops")
+    if said is not None and str(said) != str(wanted.n):
+        raise UserError(f"depths={text} and max_loops={said} disagree; leave max_loops out")
+    given |= {"depths": wanted.text, "max_loops": wanted.n}
+    if wanted.warmup:
+        given["depth_warmup"] = wanted.warmup
 
 
 def _chosen_problem(name: str, given: dict[str, object]) -> tuple[Problem, list[str]]:

@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from scse.config.depths import Depths, stored_depths
 from scse.config.model import ModelConfig
+from scse.config.objective import LAST, canonical_objective
 from scse.config.stored import check_fields, written
 from scse.data import DataConfig
 from scse.errors import UserError, unknown_name
@@ -38,7 +40,9 @@ class TrainConfig:
     `micro_batches` parts. `seed` feeds initialisation, depth and dropout, `data_seed` the order of the data: the
     paper's 95.6M runs vary the first and keep the second. `guests` are the files and packages from outside that the run
     is made with, with their hashes or versions. `problem` are the options of a corpus that is a problem.
-    Over the first `depth_warmup` steps the deepest loop that is sampled grows from 1 to `max_loops`.
+    The loop depth of a step is drawn by the sampler `depths` with the parameter `max_loops`, which over the first
+    `depth_warmup` steps grows from 1. Gradients go through the last `backprop` loops, 0 for all. `objective` is what is
+    minimised (`objective.py`).
     """
 
     model: ModelConfig
@@ -62,6 +66,9 @@ class TrainConfig:
     guests: Mapping[str, str] = field(default_factory=dict)
     problem: Mapping[str, int] = field(default_factory=dict)
     depth_warmup: int = 0
+    depths: str = "uniform"
+    backprop: int = 0
+    objective: str = LAST
 
     FIRST: ClassVar[tuple[str, ...]] = (
         "model",
@@ -86,7 +93,7 @@ class TrainConfig:
         for name in ("steps", "batch", "micro_batches", "max_loops"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
-        for name in ("warmup", "depth_warmup", "seed", "data_seed", "weight_decay", "lr"):
+        for name in ("warmup", "depth_warmup", "backprop", "seed", "data_seed", "weight_decay", "lr"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must not be negative, got {getattr(self, name)}")
         for name in ("beta1", "beta2"):
@@ -98,6 +105,13 @@ class TrainConfig:
             raise UserError(f"micro_batches={self.micro_batches} does not divide the batch of {self.batch} sequences")
         if self.precision not in PRECISIONS:
             raise unknown_name("precision", self.precision, PRECISIONS)
+        if canonical_objective(self.objective) != self.objective:
+            raise UserError(f"objective '{self.objective}' is stored as '{canonical_objective(self.objective)}'")
+
+    @property
+    def sampler(self) -> Depths:
+        """How deep its steps go."""
+        return stored_depths(self.depths, self.max_loops, self.depth_warmup)
 
     @property
     def tokens_per_step(self) -> int:

@@ -43,12 +43,18 @@ class ProblemCorpus(Corpus):
         """The fixed examples of a split, asked for the answers themselves; None: as hard as those trained on."""
         return self.sequences(self.problem.examples(SEED, split, 0, HELD_OUT, difficulty))
 
-    def batch(self, seed: int, step: int, count: int, loops: int) -> Sequences:
+    def batch(self, seed: int, step: int, count: int, loops: int | Ints) -> Sequences:
         """The training examples of a step, asked for where so many loops lead."""
         return self.sequences(self.problem.examples(seed, "train", step, count), loops)
 
-    def sequences(self, examples: Examples, loops: int | None = None) -> Sequences:
-        answers = self.problem.answers(examples, loops)
+    def sequences(self, examples: Examples, loops: int | Ints | None = None) -> Sequences:
+        """Examples with the answers asked for after so many loops, the same for all or a number for each."""
+        if loops is None or isinstance(loops, int):
+            answers = self.problem.answers(examples, loops)
+        else:
+            answers = np.empty_like(examples.difficulty)
+            for depth in np.unique(loops):
+                answers[loops == depth] = self.problem.answers(examples, int(depth))[loops == depth]
         return Sequences(examples.ids, self._placed(answers, UNCOUNTED), self._placed(examples.difficulty, 0))
 
     def _placed(self, values: Ints, elsewhere: int) -> Ints:

@@ -22,13 +22,19 @@ def counted(targets: Tensor) -> Tensor | None:
     return None if chosen.all() else chosen
 
 
-def head_nll(hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int = CHUNK_TOKENS) -> Tensor:
-    """Σ_i −log softmax(hidden_i · weightᵀ)[targets_i], differentiable once in `hidden` and `weight`."""
+def head_nll(
+    hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int = CHUNK_TOKENS, shares: Tensor | None = None
+) -> Tensor:
+    """Σ_i s_i · (−log softmax(hidden_i · weightᵀ)[targets_i]), differentiable once in `hidden`, `weight` and `shares`.
+
+    Without `shares` every s_i is 1.
+    """
     flat = hidden.reshape(-1, hidden.shape[-1])
     if torch.is_grad_enabled():
-        total: Tensor = _HeadNLL.apply(flat, weight, targets.reshape(-1), chunk)
+        total: Tensor = _HeadNLL.apply(flat, weight, targets.reshape(-1), shares, chunk)
         return total
-    return token_nll(flat, weight, targets.reshape(-1), chunk).sum()
+    losses = token_nll(flat, weight, targets.reshape(-1), chunk)
+    return losses.sum() if shares is None else (losses * shares).sum()
 
 
 @torch.no_grad()
@@ -42,26 +48,33 @@ class _HeadNLL(torch.autograd.Function):
     """Forward computes the loss and both gradients, chunk by chunk; backward scales them."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, shares: Tensor | None, chunk: int) -> Tensor:
         head = _ChunkedHead(hidden, weight, chunk)
         total = torch.zeros((), dtype=hidden.dtype, device=hidden.device)
         grad_weight = torch.zeros_like(weight)
-        grad_hidden = []
-        for h, y in head.chunks(targets):
+        grad_hidden, losses = [], []
+        parts = [None] * len(targets.split(chunk)) if shares is None else shares.detach().split(chunk)
+        for (h, y), share in zip(head.chunks(targets), parts, strict=True):
             log_p = head.log_probabilities(h)
-            total -= log_p.gather(1, y[:, None]).sum()
+            found = log_p.gather(1, y[:, None])
+            total -= found.sum() if share is None else (found[:, 0] * share).sum()
+            losses.append(-found[:, 0])
             # d nll / d logits = softmax − onehot(target), written over the log-probabilities.
-            gradient = log_p.exp_().scatter_add_(1, y[:, None], log_p.new_full((len(y), 1), -1.0)).to(head.dtype)
+            gradient = log_p.exp_().scatter_add_(1, y[:, None], log_p.new_full((len(y), 1), -1.0))
+            if share is not None:
+                gradient *= share[:, None]
+            gradient = gradient.to(head.dtype)
             grad_hidden.append((gradient @ head.table).to(hidden.dtype))
             _add_product(grad_weight, gradient.t(), h)
-        ctx.save_for_backward(torch.cat(grad_hidden), grad_weight)
+        ctx.save_for_backward(torch.cat(grad_hidden), grad_weight, None if shares is None else torch.cat(losses))
         return total
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad_outputs[0], grad_weight * grad_outputs[0], None, None
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None, None]:
+        grad_hidden, grad_weight, losses = ctx.saved_tensors
+        (given,) = grad_outputs
+        return grad_hidden * given, grad_weight * given, None, None if losses is None else losses * given, None
 
 
 class _ChunkedHead:

@@ -12,6 +12,7 @@ from scse.errors import UserError
 from scse.families import FAMILIES
 from scse.nn.without_storage import without_storage
 from scse.recurrence.composers import COMPOSERS as PAPERS
+from scse.recurrence.reading import MotionGate
 from scse.recurrence.recurrence import Recurrence
 from scse.recurrence.rivals import COMPOSERS as RIVALS
 
@@ -24,7 +25,10 @@ _SMALL = Shape(width=8, heads=2, ff_width=8, context=4, vocabulary=8)
 def build(config: ModelConfig) -> Recurrence:
     """The recurrence of a configuration. An option that came after it was written has its neutral default."""
     family = FAMILIES.find(config.family)
-    return composer_of(family)(config.shape, **family.resolve(config.options))
+    recurrence = composer_of(family)(config.shape, **family.resolve(config.options))
+    if config.shape.gate and recurrence.exit is None:
+        recurrence.exit = MotionGate(config.shape)
+    return recurrence
 
 
 def composer_of(family: Family) -> Composer:

@@ -115,8 +115,8 @@ class Recurrence(nn.Module):
         """Claims T_t(0; e) = 0 exactly for the map as it is used, mask included."""
         return self.zero_preserving or (self.coordinates.anchor_is_zero and self.mask.zeroes_at_anchor)
 
-    def body_applications(self, loops: int) -> int:
-        """N_body(T): core applications of an unroll."""
+    def body_applications(self, loops: float) -> float:
+        """N_body(T): core applications of an unroll, or of a mean of T loops."""
         return self.bodies_per_step * self.core.applications(loops)
 
 

@@ -45,7 +45,7 @@ class SharedCore(Unit):
         if layers := self.layers(t):
             remember_layers(layers, x, past, self.modulations(t))
 
-    def applications(self, loops: int) -> int:
+    def applications(self, loops: float) -> float:
         """How many steps of `loops` apply a core."""
         return loops
 
@@ -66,7 +66,7 @@ class UnsharedCore(SharedCore):
     def layers(self, t: int) -> list[Block]:
         return super().layers(t)[t * self.each : (t + 1) * self.each]
 
-    def applications(self, loops: int) -> int:
+    def applications(self, loops: float) -> float:
         return min(loops, len(self.blocks) // self.each)
 
 

@@ -44,6 +44,9 @@ class Start:
         options = model.options if family in (None, model.family) else {}
         if "scale" in changes:
             shape = {}
+        if "depths" in changes:
+            kept.pop("max_loops", None)
+            kept.pop("depth_warmup", None)
         corpus = {"data": self.config.corpus, "tokenizer": self.config.tokenizer}
         return {**corpus, **self.config.problem, **shape, **options, **kept, **changes}
 

@@ -19,7 +19,7 @@ from scse.suites.needed import Member
 from scse.tasks import TASKS, Column
 from scse.tasks.adaptive import CEILING
 from scse.training.optimiser import resolve_precision
-from scse.training.speed import matmul_rate, training_flops
+from scse.training.speed import matmul_rate, step_flops
 
 # The share of the machine's matrix-product rate that training is taken to reach where no run has shown its own.
 EFFICIENCY = 0.5
@@ -67,10 +67,9 @@ class Estimator:
 
 def mean_step_flops(config: TrainConfig, recurrence: Recurrence) -> float:
     """An optimiser step, averaged over the loop depths that training samples."""
-    fixed = recurrence.core.trained_depth
-    depths = [fixed] if fixed else range(1, config.max_loops + 1)
-    costs = [training_flops(config, recurrence.body_applications(depth)) for depth in depths]
-    return sum(costs) / len(costs)
+    # A step costs a constant and so much a loop, so that the mean depth has the mean cost; where gradients go through
+    # some loops only, shallow steps cost a little less than this says.
+    return step_flops(config, recurrence, recurrence.core.trained_depth or config.sampler.mean)
 
 
 def evaluation_flops(member: Member, missing: Sequence[Column], config: TrainConfig, recurrence: Recurrence) -> float:
@@ -106,7 +105,7 @@ def measured_speeds(runs: Iterable[Path]) -> Iterable[tuple[Shape, float]]:
             except ValueError:
                 continue  # a torn last line
             if "seconds" in row:
-                flops += training_flops(config, recurrence.body_applications(row["loops"]))
+                flops += step_flops(config, recurrence, row["loops"])
                 seconds += row["seconds"]
         totals[config.model.shape] = flops, seconds
     return [(shape, flops / seconds) for shape, (flops, seconds) in totals.items() if seconds > 0]

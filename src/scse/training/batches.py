@@ -22,13 +22,14 @@ from scse.training.streams import generator
 class BatchSource(ABC):
     """`batch(step, loops)` are the ids [batch, context] of an optimiser step and their targets.
 
+    `loops` is the depth of the step, or of each sequence [batch].
     `counted` is how many of the targets count in every step.
     """
 
     counted: int
 
     @abstractmethod
-    def batch(self, step: int, loops: int) -> tuple[Tensor, Tensor]: ...
+    def batch(self, step: int, loops: int | np.ndarray) -> tuple[Tensor, Tensor]: ...
 
 
 class ProblemBatches(BatchSource):
@@ -38,7 +39,7 @@ class ProblemBatches(BatchSource):
         self.corpus, self.size, self.seed = corpus, batch, seed
         self.counted = batch * len(corpus.problem.asked)
 
-    def batch(self, step: int, loops: int) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int, loops: int | np.ndarray) -> tuple[Tensor, Tensor]:
         found = self.corpus.batch(self.seed, step, self.size, loops)
         return torch.from_numpy(found.ids), torch.from_numpy(found.targets)
 
@@ -61,7 +62,7 @@ class TextBatches(BatchSource):
         self.seed = seed
         self._epoch = lru_cache(maxsize=2)(self._draw_epoch)
 
-    def batch(self, step: int, loops: int) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int, loops: int | np.ndarray) -> tuple[Tensor, Tensor]:
         rows = self.rows(step)
         return rows[:, :-1], rows[:, 1:]
 

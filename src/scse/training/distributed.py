@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from scse.model import LoopedLM
+from scse.training.objectives import Objective
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
@@ -80,18 +80,6 @@ def world() -> Iterator[World]:
         dist.destroy_process_group()
 
 
-class Objective(nn.Module):
-    """The training loss as a module, so that wrappers see one forward call: Σ nll of a micro-batch."""
-
-    def __init__(self, model: LoopedLM, recompute: bool) -> None:
-        super().__init__()
-        self.model = model
-        self.recompute = recompute
-
-    def forward(self, ids: Tensor, targets: Tensor, loops: int) -> Tensor:
-        return self.model.nll(ids, targets, loops, self.recompute)
-
-
 def distribute(objective: Objective, strategy: str, world: World) -> nn.Module:
     """Wrap for more than one process.
 
@@ -104,7 +92,7 @@ def distribute(objective: Objective, strategy: str, world: World) -> nn.Module:
 
         fully_shard(objective)
         return objective
-    return DistributedDataParallel(objective)
+    return DistributedDataParallel(objective, find_unused_parameters=objective.leaves_weights_out)
 
 
 @contextlib.contextmanager

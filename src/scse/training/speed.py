@@ -10,6 +10,7 @@ import torch
 from scse.config import TrainConfig
 from scse.flops import token_flops
 from scse.measure import elapsed
+from scse.recurrence import Recurrence
 
 SMALLEST_PRODUCT = 256
 SECONDS_TO_GROW = 0.1
@@ -47,6 +48,13 @@ def _seconds(dtype: torch.dtype, device: torch.device, size: int) -> float:
     return elapsed(begin)
 
 
-def training_flops(config: TrainConfig, applications: int) -> float:
-    """Matrix products of one optimiser step: forward and twice that backward, over blocks and head."""
-    return 3.0 * config.tokens_per_step * token_flops(config.model.shape, applications)
+def step_flops(config: TrainConfig, recurrence: Recurrence, loops: float, extra: int = 0) -> float:
+    """Matrix products of one optimiser step at a depth: forward over blocks and head, and twice that backward.
+
+    Only the last `backprop` loops are gone through backward. `extra` steps are taken by terms of the objective; what a
+    term over many loops reads out more often is not counted.
+    """
+    shape = config.model.shape
+    forward = recurrence.body_applications(loops + extra)
+    backward = recurrence.body_applications(min(loops, config.backprop or loops) + extra)
+    return config.tokens_per_step * (token_flops(shape, forward) + 2.0 * token_flops(shape, backward))

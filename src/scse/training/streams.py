@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from scse.config import TrainConfig
+
 _PURPOSES = {"initialisation": 0, "data": 1, "depth": 2, "dropout": 3}
 
 
@@ -23,7 +25,6 @@ def dropout_seed(seed: int, step: int, micro_batch: int) -> int:
     return int(generator(seed, "dropout", step, micro_batch).integers(2**63))
 
 
-def loop_depth(seed: int, step: int, max_loops: int, warmup: int = 0) -> int:
-    """T ~ uniform{1, …, max_loops}, the same on all processes; over `warmup` steps the deepest grows from 1."""
-    deepest = max_loops if step >= warmup else 1 + (max_loops - 1) * step // warmup
-    return int(generator(seed, "depth", step).integers(1, deepest + 1))
+def loop_depths(config: TrainConfig, step: int) -> int | np.ndarray:
+    """The depth of a step, or of each of its sequences, as the run's sampler draws it; the same on all processes."""
+    return config.sampler.draw(generator(config.seed, "depth", step), step, config.batch)

@@ -9,9 +9,11 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from scse.config import RunOptions, TrainConfig, data_config
+from scse.config.objective import parse_objective
 from scse.data import Corpus, open_corpus
 from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
@@ -35,10 +37,11 @@ from scse.runs.parent import inherited_tokenizer, starting_checkpoint
 from scse.runs.shards import whole
 from scse.signals import stops_ask
 from scse.training.batches import batch_source
-from scse.training.distributed import Objective, World, accumulating, distribute, gathered, world
+from scse.training.distributed import World, accumulating, distribute, gathered, world
+from scse.training.objectives import TERMS, Objective
 from scse.training.optimiser import autocast, learning_rate, make_optimiser, resolve_precision
-from scse.training.speed import matmul_rate, training_flops
-from scse.training.streams import dropout_seed, initialisation_seed, loop_depth
+from scse.training.speed import matmul_rate, step_flops
+from scse.training.streams import dropout_seed, initialisation_seed, loop_depths
 
 log = logging.getLogger("scse")
 
@@ -67,6 +70,8 @@ def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = 
     options = options or RunOptions()
     with without_storage():
         build_recurrence(config.model)  # the units check their options: before any text is read
+    for term in parse_objective(config.objective):
+        TERMS.find(term.name)
     with world() as here, locked(folder) if here.leads else contextlib.nullcontext():
         precision = here.from_leader(stored_precision(folder))
         if config.precision != "auto":
@@ -103,7 +108,8 @@ class Trainer:
         if here.leads:
             settle_config(folder, config, digests)
         here.from_leader(None)
-        self.module = distribute(Objective(self.model, options.recompute), options.strategy, here)
+        self.objective = Objective(self.model, config.objective, config.backprop, options.recompute)
+        self.module = distribute(self.objective, options.strategy, here)
         self.optimiser = make_optimiser(self.module, self.config)
         if here.leads and not corpus.tokenizer.is_saved(folder / "model"):
             corpus.tokenizer.save(folder / "model")
@@ -131,12 +137,12 @@ class Trainer:
         """One optimiser step; the metrics row describes the state after it."""
         begin = time.perf_counter()
         config = self.config
-        drawn = loop_depth(config.seed, config.steps_before + step, config.max_loops, config.depth_warmup)
-        loops = self.model.recurrence.core.trained_depth or drawn
+        loops = self.model.recurrence.core.trained_depth or loop_depths(config, config.steps_before + step)
+        mean_loops = loops if isinstance(loops, int) else float(loops.mean())
         loss = self._accumulate_gradients(step, loops)
         norm = float(whole(torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.config.clip)))
         if not (math.isfinite(loss) and math.isfinite(norm)):
-            raise RunFailure(self._divergence(step, loops, loss, norm))
+            raise RunFailure(self._divergence(step, mean_loops, loss, norm))
         rate = learning_rate(config, step)
         for group in self.optimiser.param_groups:
             group["lr"] = rate
@@ -145,30 +151,39 @@ class Trainer:
 
         seconds = elapsed(begin)
         tokens = self.config.tokens_per_step
-        share = training_flops(self.config, self.model.recurrence.body_applications(loops)) / seconds
-        share /= self.rate * self.world.size
-        meter.describe(
-            f"{self.config.model.family} {step + 1}/{self.config.steps} loss {loss:.3f} T={loops} {share:.0%} peak"
-        )
+        share = self._flops(loops) / seconds / (self.rate * self.world.size)
+        place = f"{config.model.family} {step + 1}/{config.steps}"
+        meter.describe(f"{place} loss {loss:.3f} T={mean_loops:g} {share:.0%} peak")
         meter.advance(tokens)
-        row = {"step": step + 1, "loss": loss, "loops": loops, "lr": rate, "grad_norm": norm}
+        row = {"step": step + 1, "loss": loss, "loops": mean_loops, "lr": rate, "grad_norm": norm}
         return row | {"seconds": seconds, "tokens_per_second": tokens / seconds, "matmul_share": share}
 
-    def _accumulate_gradients(self, step: int, loops: int) -> float:
+    def _flops(self, loops: int | np.ndarray) -> float:
+        """Matrix products of a step at a depth, or at one for each sequence."""
+        about = self.config, self.model.recurrence
+        return float(np.mean([step_flops(*about, int(depth), self.objective.extra) for depth in np.atleast_1d(loops)]))
+
+    def _accumulate_gradients(self, step: int, loops: int | np.ndarray) -> float:
         """Gradients of the mean loss over the whole batch, this process working on its share; returns that loss."""
         config, here = self.config, self.world
         position = config.steps_before + step  # a run goes on in the streams of its parent
         parts = [part.chunk(self.micro_batches) for part in self.batches.batch(position, loops)]
+        depths = [loops] * self.micro_batches if isinstance(loops, int) else np.array_split(loops, self.micro_batches)
         mine = range(here.rank, self.micro_batches, here.size)
         total = 0.0
         for index in mine:
             torch.manual_seed(dropout_seed(config.seed, position, index))
             with accumulating(self.module, last=index == mine[-1]):
                 with autocast(config.precision, here.device):
-                    nll = self.module(*(part[index].to(here.device) for part in parts), loops)
+                    value = self.module(*(part[index].to(here.device) for part in parts), depths[index])
                 # Wrappers average over processes; the loss is a mean over the targets of all of them.
-                (nll * (here.size / self.batches.counted)).backward()
-            total += nll.item()
+                (value * (here.size / self.batches.counted)).backward()
+            total += value.item()
+        if config.backprop:
+            # What only the first loops use got no gradient; as zero it is the same for every kind of wrapper.
+            for parameter in self.module.parameters():
+                if parameter.requires_grad and parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
         return here.total(total) / self.batches.counted
 
     def _milestones(self, step: int, stopping: bool, metrics: MetricsSink) -> None:
@@ -232,11 +247,11 @@ class Trainer:
             )
         return parts
 
-    def _divergence(self, step: int, loops: int, loss: float, norm: float) -> str:
+    def _divergence(self, step: int, loops: float, loss: float, norm: float) -> str:
         steps = self.store.steps()
         good = f"the last good checkpoint is {self.store.folder / f'step-{steps[0]}'}" if steps else "no checkpoint yet"
         return (
-            f"step {step + 1} at depth {loops} gave a loss of {loss} and a gradient norm of {norm}; {good}. "
+            f"step {step + 1} at depth {loops:g} gave a loss of {loss} and a gradient norm of {norm}; {good}. "
             "Start a new run with a smaller lr or step_scale"
         )
 
