@@ -36,7 +36,7 @@ CEILING = 12
 
 def settling(family, **options):
     """A model whose states come to rest at different speeds: small weights keep updates shrinking."""
-    return tiny(family, spread=0.08, **options)
+    return tiny(family, spread=0.08, shape=replace(TINY, gate=True), **options)
 
 
 def reference_decisions(model, rule, threshold):
@@ -95,6 +95,25 @@ def test_rules_by_their_definitions():
     torch.testing.assert_close(RULES.find("relative").statistic(model, before, after), relative)
     p, q = (torch.softmax(model.readout(h), -1) for h in (after, before))
     torch.testing.assert_close(RULES.find("kl").statistic(model, before, after), (p * (p / q).log()).sum(-1))
+    ahead = torch.softmax(model.readout(after + (after - before)), -1)
+    torch.testing.assert_close(
+        RULES.find("lookahead").statistic(model, before, after), (ahead * (ahead / p).log()).sum(-1)
+    )
+    first, second = p.sort(dim=-1, descending=True).values[..., :2].unbind(-1)
+    torch.testing.assert_close(RULES.find("margin").statistic(model, before, after), 1 - first + second)
+    with pytest.raises(UserError, match="no exit gate; train one with 'scse train-exit RUN'"):
+        RULES.find("gate").statistic(model, before, after)
+    gated = settling("scse")
+    gate = gated.recurrence.exit
+    normed = after / (after.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt()
+    logit = normed @ gate.proj.weight[0] + gate.proj.bias + gate.motion * relative.log()
+    torch.testing.assert_close(RULES.find("gate").statistic(gated, before, after), 1 - logit.sigmoid())
+
+
+def test_a_confident_example_is_one_whose_tokens_are_on_average():
+    per_token = torch.tensor([[0.1, 0.5], [0.2, 0.2]])
+    assert RULES.find("margin").of_examples(per_token).tolist() == pytest.approx([0.3, 0.2])
+    assert RULES.find("update").of_examples(per_token).tolist() == pytest.approx([0.5, 0.2])
 
 
 @torch.no_grad()

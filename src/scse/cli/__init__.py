@@ -20,10 +20,11 @@ from scse.signals import Terminated, stops_raise
 
 SECONDS_TO_SPEAK = 10.0
 
-# name -> what `scse --help` says; the module is scse.cli.<name>, or scse.cli.<name>_ where Python keeps the name
+# name -> what `scse --help` says; the module is scse.cli.<name>, with _ for -, and one more where Python keeps the name
 COMMANDS = {
     "demo": "the main job in miniature: train three families, turn the depth knob",
     "train": "train a model; the same command again continues it",
+    "train-exit": "an exit gate for a finished run: when is one more loop worth it?",
     "eval": "perplexity or accuracy of a run at fixed depths, all from one unroll",
     "diagnose": "forcing bias, energies and gain around the anchor, step by step",
     "theory": "what the forcing bias did to a trajectory and its loss: the counterfactual decomposition",
@@ -173,7 +174,7 @@ def let_in(files: Sequence[str]) -> None:
 
 
 def command_module(name: str) -> ModuleType:
-    return importlib.import_module(f"scse.cli.{name}{'_' * iskeyword(name)}")
+    return importlib.import_module(f"scse.cli.{name.replace('-', '_')}{'_' * iskeyword(name)}")
 
 
 def command_parser(name: str) -> Parser:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from scse.cli.common import (
     Arguments,
     add_evaluation,
+    add_rule,
     positive_ints,
     print_json,
     print_rows,
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("--budgets", type=positive_ints, default=[8, 16, 24], metavar="B,B", help="default 8,16,24")
     parser.add_argument("--ceiling", type=int, default=48, metavar="T", help="most loops of an example (default 48)")
-    parser.add_argument("--rule", default="update", metavar="R", help="update (the paper's), relative or kl")
+    add_rule(parser)
     parser.add_argument("--quality", type=float, metavar="P", help="instead: at most P %% above the best perplexity")
     parser.add_argument(
         "--calibrate",

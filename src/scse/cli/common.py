@@ -72,6 +72,15 @@ def add_scale(parser: argparse.ArgumentParser, default: str | None = None) -> No
     parser.add_argument("--scale", default=default, metavar="S", help="mini, 22m, 50m, 96m, 137m, 4x320 or 6x288")
 
 
+def add_rule(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rule",
+        default="update",
+        metavar="R",
+        help="exit rule: update (the paper's), relative, kl, margin, lookahead, or gate (see train-exit)",
+    )
+
+
 def add_data_folders(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", metavar="DIR", help="where corpora lie (default: SCSE_DATA)")
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")

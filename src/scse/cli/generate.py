@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from scse.cli.common import Arguments, add_json, positive_ints, print_json
+from scse.cli.common import Arguments, add_json, add_rule, positive_ints, print_json
 from scse.cli.text import harmless, terminal_width
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random draws")
     parser.add_argument("--adaptive", type=float, metavar="X", help="threshold of early exit per token")
-    parser.add_argument("--rule", default="update", metavar="R", help="exit rule: update, relative or kl")
+    add_rule(parser)
     parser.add_argument("--show-depth", action="store_true", help="mark every token with the loops it took")
     parser.add_argument("--compare", type=positive_ints, metavar="T,T", help="several depths side by side")
     parser.add_argument("--slide", action="store_true", help="go past the context with a sliding window")

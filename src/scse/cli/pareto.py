@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from scse.cli.common import (
     Arguments,
     add_evaluation,
+    add_rule,
     positive_ints,
     print_rows,
     require_picture,
@@ -41,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--depths", type=ints_or_none, default=[1, 2, 4, 8, 16], metavar="T,T", help="fixed, or 'none'")
     parser.add_argument("--budgets", type=ints_or_none, default=[4, 8], metavar="B,B", help="mean adaptive, or 'none'")
     parser.add_argument("--ceiling", type=int, default=48, metavar="T", help="most loops of an example (default 48)")
+    add_rule(parser)
     parser.add_argument("--out", metavar="PICTURE", help="draw perplexity against FLOPs and time (.png or .svg)")
     add_evaluation(parser)
 
@@ -69,7 +71,9 @@ def run(args: Arguments) -> None:
     runs = [open_run(folder) for folder in dict.fromkeys(args.runs)]
     require_one_text(runs, args.data)
     budgets = tuple(dict.fromkeys(args.budgets))
-    settings = AdaptiveSettings(budgets=budgets, ceiling=args.ceiling, calibration=calibration_windows(args.limit))
+    settings = AdaptiveSettings(
+        rule=args.rule, budgets=budgets, ceiling=args.ceiling, calibration=calibration_windows(args.limit)
+    )
     points: list[ParetoPoint] = []
     unreachable: list[tuple[Run, float]] = []
     for opened in runs:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scse.data import Readable
 from scse.evaluation.perplexity import counted_targets, windows
-from scse.evaluation.rules import ExitRule, largest
+from scse.evaluation.rules import ExitRule
 from scse.measure import elapsed
 from scse.model import LoopedLM, State, unroll
 from scse.progress import Meter
@@ -67,7 +67,7 @@ def offline(
         for state in islice(model.unroll(inputs), ceiling + 1):
             after = state.hidden
             if before is not None:
-                moved = largest(rule.statistic(model, before, after)).double().numpy()
+                moved = rule.of_examples(rule.statistic(model, before, after)).double().numpy()
                 for k, threshold in enumerate(thresholds):
                     here = (stopped[k] == 0) & ((moved <= threshold) | (state.t == ceiling))
                     stopped[k][here] = state.t
@@ -158,7 +158,7 @@ class _Queue:
             before, state = hidden, states.send(state)
             hidden = state.hidden
             taken += 1
-            done = (largest(rule.statistic(self.model, before, hidden)) <= threshold) | (taken >= ceiling)
+            done = (rule.of_examples(rule.statistic(self.model, before, hidden)) <= threshold) | (taken >= ceiling)
             if done.any():
                 self._finish(who[done], taken[done], hidden[done])
                 state, hidden, who, taken = self._replace(state, hidden, who, taken, done)

@@ -15,7 +15,7 @@ from torch import Tensor
 from scse.data import Readable
 from scse.errors import UserError
 from scse.evaluation.perplexity import counted_targets, spread_windows
-from scse.evaluation.rules import ExitRule, largest
+from scse.evaluation.rules import ExitRule
 from scse.model import LoopedLM
 from scse.progress import Meter
 
@@ -60,7 +60,7 @@ def trace(
         for state in islice(model.unroll(inputs), ceiling + 1):
             after = state.hidden
             if before is not None:
-                moved.append(largest(rule.statistic(model, before, after)))
+                moved.append(rule.of_examples(rule.statistic(model, before, after)))
                 if with_nll:
                     nll.append(model.token_nll(after, targets).view(targets.shape).sum(1, dtype=torch.float64))
             before = after

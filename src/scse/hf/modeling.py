@@ -16,6 +16,7 @@ from transformers import Cache, GenerationConfig, GenerationMixin, PreTrainedMod
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from scse.errors import UserError
+from scse.evaluation.rules import RULES
 from scse.files import share
 from scse.generation.cache import KVCache
 from scse.generation.decode import Depth, settle
@@ -28,7 +29,7 @@ from scse.nn.without_storage import without_storage
 from scse.recurrence import Memory
 
 IGNORED_LABEL = -100
-OWN_GENERATION_OPTIONS = ("num_loops", "exit_threshold")
+OWN_GENERATION_OPTIONS = ("num_loops", "exit_threshold", "exit_rule")
 
 
 class ScseCache(Cache):
@@ -63,7 +64,8 @@ class ScseCache(Cache):
 class ScseForCausalLM(PreTrainedModel, GenerationMixin):
     """A looped language model whose depth is an argument: `model(ids, num_loops=24)`, also of `model.generate`.
 
-    `num_loops` may also be one number per row, and `exit_threshold` lets each token stop earlier.
+    `num_loops` may also be one number per row, and `exit_threshold` lets each token stop earlier, by
+    the rule named `exit_rule`.
     """
 
     config_class = ScseConfig
@@ -138,6 +140,7 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
         logits_to_keep: int | Tensor = 0,
         num_loops: int | Sequence[int] | Tensor | None = None,
         exit_threshold: float | None = None,
+        exit_rule: str = "update",
         num_items_in_batch: Tensor | int | None = None,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
         """Logits after `num_loops` loops; with labels, the mean loss of predicting each from those before it.
@@ -148,7 +151,8 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
         if input_ids is None or inputs_embeds is not None or output_attentions:
             raise UserError("pass input_ids; inputs_embeds and output_attentions are not supported")
         past = past_key_values if past_key_values is not None or not use_cache else ScseCache()
-        depth = Depth(_loops(self.config.num_loops if num_loops is None else num_loops), exit_threshold)
+        loops = _loops(self.config.num_loops if num_loops is None else num_loops)
+        depth = Depth(loops, exit_threshold, RULES.find(exit_rule))
         outputs, states, memory = self._outputs(input_ids, attention_mask, past, depth, bool(output_hidden_states))
         _check_positions(position_ids, input_ids, memory)
         loss = None if labels is None else self._loss(outputs, labels, num_items_in_batch)

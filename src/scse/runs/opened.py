@@ -10,10 +10,11 @@ from scse.config import TrainConfig
 from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
 from scse.errors import UserError
 from scse.model import LoopedLM
-from scse.persistence import build, load_model
+from scse.persistence import WEIGHTS_FILE, build, load_model
 from scse.problems import PROBLEMS
 from scse.registry import require_guests
 from scse.runs.checkpoint import WEIGHTS, CheckpointStore
+from scse.runs.exits import load_gate
 from scse.runs.folder import read_run_config
 
 log = logging.getLogger("scse")
@@ -21,13 +22,14 @@ log = logging.getLogger("scse")
 
 @dataclass(frozen=True)
 class Run:
-    """`step` is the number of optimiser steps behind the weights."""
+    """`step` is the number of optimiser steps behind the weights, `weights` their file."""
 
     folder: Path
     config: TrainConfig
     model: LoopedLM
     tokenizer: Tokenizer
     step: int
+    weights: Path
 
     def corpus(self, name: str | None, data_dir: str | None, cache_dir: str | None, progress: bool = True) -> Corpus:
         """A corpus (by default the run's own) as tokens of the run's tokenizer."""
@@ -50,16 +52,19 @@ def open_run(folder: str | Path) -> Run:
     if tokenizer.digest != data.get("tokenizer"):
         raise UserError(f"{folder / 'model' / 'tokenizer.json'} is not the tokenizer of this run; restore it")
     if (folder / "model" / "config.json").is_file():
-        return Run(folder, config, load_model(folder / "model"), tokenizer, config.steps)
-    model, step = _newest_model(folder, config)
-    return Run(folder, config, model, tokenizer, step)
+        model, step, file = load_model(folder / "model"), config.steps, folder / "model" / WEIGHTS_FILE
+    else:
+        model, step, file = _newest_model(folder, config)
+    load_gate(folder, model, file)
+    return Run(folder, config, model, tokenizer, step, file)
 
 
-def _newest_model(folder: Path, config: TrainConfig) -> tuple[LoopedLM, int]:
+def _newest_model(folder: Path, config: TrainConfig) -> tuple[LoopedLM, int, Path]:
     store = CheckpointStore(folder / "checkpoints", keep=1)
     while checkpoint := store.newest():
         try:
-            return build(config.model, checkpoint.folder / WEIGHTS).eval(), checkpoint.step
+            file = checkpoint.folder / WEIGHTS
+            return build(config.model, file).eval(), checkpoint.step, file
         except UserError:
             if checkpoint.folder.exists():
                 raise

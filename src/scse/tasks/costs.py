@@ -100,6 +100,7 @@ class Pareto(Task):
         from dataclasses import replace
 
         from scse.evaluation.pareto import ParetoEvaluation
+        from scse.evaluation.rules import RULES
 
         corpus, split = selection.open(run)
         evaluation = ParetoEvaluation(str(run.folder), run.model, selection.batch, selection.limit, show=selection.show)
@@ -109,11 +110,11 @@ class Pareto(Task):
             more, missed = evaluation.adaptive(corpus.split("validation").tokens, split.tokens, settings)
             points += more
         where = Where.of(corpus, split, selection)
-        limited = replace(settings, limit=selection.limit)
+        limited, rule = replace(settings, limit=selection.limit), RULES.find(settings.rule)
         rows, records = [], []
         for point in points:
             fixed = point.budget is None
-            how = None if fixed else limited.identity(point.budget, "online")
+            how = None if fixed else limited.identity(point.budget, "online") | rule.describe(run.model)
             asked = where.asks(self.name, int(point.depth) if fixed else None, adaptive=how)
             rows.append(asdict(point))
             records.append(record_of(run, asked, without(rows[-1], "run", "family", "kind", "budget"), split.digest))

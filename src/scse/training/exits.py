@@ -1,0 +1,111 @@
+"""An exit gate for a finished model: would one more loop have lowered the loss?
+
+Shapes: T loops, B batch, L positions, d width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from scse.config import TrainConfig
+from scse.data import Corpus
+from scse.errors import UserError
+from scse.model import LoopedLM
+from scse.progress import Meter
+from scse.recurrence.reading import MotionGate
+from scse.training.batches import batch_source
+from scse.training.streams import initialisation_seed
+
+
+@dataclass(frozen=True)
+class ExitTraining:
+    """How a gate is trained: optimiser steps of `batch` sequences, each unrolled to `ceiling` loops."""
+
+    steps: int = 200
+    batch: int = 8
+    ceiling: int = 16
+    lr: float = 1e-2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.ceiling < 2:
+            raise UserError(f"the ceiling must be at least 2 loops, so that one can be spared, got {self.ceiling}")
+        if not self.lr > 0:
+            raise UserError(f"the learning rate must be positive, got {self.lr}")
+
+
+@dataclass(frozen=True)
+class GateScore:
+    """`loss` is the weighted cross-entropy, `right` the share of the loss differences that the gate calls right.
+
+    `always` is that share for the better of the two gates that look at nothing: always stop, never stop.
+    """
+
+    loss: float
+    right: float
+    always: float
+
+
+def train_gate(
+    model: LoopedLM, corpus: Corpus, config: TrainConfig, wanted: ExitTraining, meter: Meter
+) -> tuple[MotionGate, GateScore]:
+    """A gate for a frozen model, and its score on the last tenth of the steps, before each of them was learnt from.
+
+    With g_t = L_t − L_{t+1} what loop t + 1 took off a token's loss, it minimises Σ_t |g_t|·BCE(λ_t, [g_t ≤ 0]). At the
+    minimum λ_t = E[g_t⁻] / E[|g_t|]: one half where one more loop is worth nothing on average.
+    """
+    if model.recurrence.core.trained_depth is not None:
+        raise UserError(f"'{model.config.family}' has a fixed depth, so there is nothing to decide; choose another run")
+    torch.manual_seed(initialisation_seed(wanted.seed))
+    gate = MotionGate(model.config.shape).to(model.tokens.weight.device)
+    torch.nn.init.zeros_(gate.proj.weight)
+    torch.nn.init.zeros_(gate.proj.bias)
+    batches = batch_source(corpus, config)
+    optimiser = torch.optim.Adam(gate.parameters(), lr=wanted.lr)
+    scored = max(1, wanted.steps // 10)
+    scores: list[Tensor] = []
+    model.eval()
+    for step in range(wanted.steps):
+        # From far behind the training steps, so that the text comes in another order.
+        ids, targets = (part[: wanted.batch] for part in batches.batch(config.steps + step, wanted.ceiling))
+        states, gains = loop_gains(model, ids.to(model.tokens.weight.device), targets, wanted.ceiling)
+        loss, score = _loss(gate, states, gains, (targets >= 0).to(gains.device))
+        if step >= wanted.steps - scored:
+            scores.append(score)
+        for group in optimiser.param_groups:
+            group["lr"] = wanted.lr * (1 - step / wanted.steps)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        meter.advance(1)
+    total, right, stop, all_of_it = torch.stack(scores).sum(0).tolist()
+    always = max(stop, all_of_it - stop) / max(all_of_it, 1e-30)
+    return gate, GateScore(total / scored, right / max(all_of_it, 1e-30), always)
+
+
+@torch.no_grad()
+def loop_gains(model: LoopedLM, ids: Tensor, targets: Tensor, ceiling: int) -> tuple[list[Tensor], Tensor]:
+    """The states h_0 … h_T, and g_t = L_t − L_{t+1} of every token for t = 1 … T − 1 [T − 1, B, L]"""
+    states = [state.hidden for state in islice(model.unroll(ids), ceiling + 1)]
+    targets = targets.to(ids.device)
+    losses = torch.stack([model.token_nll(h, targets).view(targets.shape) for h in states[1:]])
+    return states, losses[:-1] - losses[1:]
+
+
+def _loss(gate: MotionGate, states: Sequence[Tensor], gains: Tensor, asked: Tensor) -> tuple[Tensor, Tensor]:
+    """The weighted cross-entropy, and its sums: itself, |g| called right, |g| where stopping was right, all |g|."""
+    logits = torch.stack([gate.logit(states[t - 1], states[t]) for t in range(1, len(states) - 1)])
+    weight = gains.abs() * asked
+    stop = (gains <= 0).to(weight.dtype)
+    loss = F.binary_cross_entropy_with_logits(logits, stop, weight, reduction="sum") / weight.sum().clamp_min(1e-30)
+    right = (weight * ((logits > 0) == (stop > 0))).sum()
+    return loss, torch.stack([loss.detach(), right, (weight * stop).sum(), weight.sum()])
