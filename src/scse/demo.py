@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scse.config import protocol
-from scse.demo_chase import CHASE, SHOWN, accuracies, exits, settings
+from scse.demo_chase import CHASE, SHOWN, accuracies, exits
 from scse.demo_chase import findings as chase_findings
 from scse.errors import RunFailure
 from scse.families import FAMILIES
@@ -22,7 +22,7 @@ from scse.suites.member import Job, Outcome
 from scse.suites.needed import Member, members
 from scse.suites.paper.main_text import FIRST_BIAS, LATE_BIAS, LATE_ENERGY
 from scse.suites.paper.tables import headers, loops
-from scse.suites.presets import PRESETS, find_preset
+from scse.suites.presets import PRESETS, chase, find_preset
 from scse.suites.runner import in_this_process, run_jobs
 from scse.suites.suite import Arm, Claim, Column, Preset, Suite, values_of
 
@@ -83,7 +83,7 @@ class Size:
 
     def preset(self) -> Preset:
         chosen = find_preset("mini", PRESETS["mini"].data, self.windows)
-        own = {"wikitext-2": {**protocol("mini"), "steps": self.steps}, "pointer-chase": settings(self.chase_steps)}
+        own = {"wikitext-2": {**protocol("mini"), "steps": self.steps}, "pointer-chase": chase(self.chase_steps)}
         return replace(chosen, substitute=own)
 
 

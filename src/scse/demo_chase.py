@@ -3,65 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scse.config import protocol
 from scse.data import UNCOUNTED, Sequences
 from scse.evaluation.accuracy import settling
-from scse.families import FAMILIES
 from scse.records import Record
 from scse.runs import open_run
-from scse.suites.suite import Arm, Claim, Column, Preset, Settings, Suite, narrowed, values_of
+from scse.suites.depth import DEPTH_TASKS, FULL_DEPTH, HOPS, UNSHARED, answers, chase_arm
+from scse.suites.suite import Claim, Preset, Suite, narrowed, values_of
 
-NODES, HOPS, ROOTS = 12, 5, 30
-LOOPS = (1, 2, 3, 4, 5, 7, 16)
-FULL_DEPTH = HOPS + 2  # the deepest that training goes
+LOOPS = (1, 2, 3, 4, 5, FULL_DEPTH, 16)
 CEILING = 16
-UNSHARED = "unshared-7"
-# A layer of its own for each loop of the full depth, all so narrow that there are as many parameters as in the loops.
-NARROW = {"width": 26, "ff_width": 104}
 
-
-def settings(steps: int) -> Settings:
-    """The protocol of the pointer chase at the demo's size."""
-    size = {"nodes": NODES, "hops": HOPS, "roots": ROOTS, "steps": steps, "depth_warmup": steps * 9 // 14}
-    return {**protocol("pointer-chase"), **size}
-
-
-def _arm(family: str, label: str, changes: Settings) -> Arm:
-    return Arm(family, family, "pointer-chase", label, seeds=(0,), settings=changes)
-
-
-def _column(difficulty: int | None, depth: int) -> Column:
-    what = "all" if difficulty is None else f"{difficulty} hops"
-    return Column(
-        f"{what}, T={depth}", "accuracy", "accuracy", depth=depth, unit=100, lower=False, difficulty=difficulty
-    )
-
-
-ARMS = (
-    *(_arm(name, FAMILIES.find(name).label, {}) for name in ("looped", "scse")),
-    _arm(UNSHARED, "Seven unshared layers, equal parameters", NARROW),
+ARMS = tuple(
+    replace(arm, seeds=(0,), group="") for arm in (chase_arm("looped"), chase_arm("scse"), DEPTH_TASKS.arm("narrow"))
 )
-_AT_THE_LIMIT = [_column(HOPS, depth) for depth in LOOPS]
+_AT_THE_LIMIT = [answers(HOPS, depth) for depth in LOOPS]
 CHASE = Suite(
     name="chase",
-    title=f"Pointer chase, {NODES} nodes, {HOPS} hops, trained with 1 to {FULL_DEPTH} loops, one seed: accuracy in %",
+    title=f"Pointer chase, 12 nodes, {HOPS} hops, trained with 1 to {FULL_DEPTH} loops, one seed: accuracy in %",
     arms=ARMS,
-    columns=tuple(_column(hops, depth) for hops in (*range(1, HOPS + 1), None) for depth in LOOPS),
+    columns=tuple(answers(hops, depth) for hops in (*range(1, HOPS + 1), None) for depth in LOOPS),
     claims=(
         Claim(
             "Loops solve more of the longest chains than unshared layers with as many parameters",
             "scse",
-            (UNSHARED,),
-            (_column(HOPS, FULL_DEPTH).header,),
+            ("narrow",),
+            (answers(HOPS, FULL_DEPTH).header,),
             lower=False,
         ),
     ),
 )
 # What the page shows of it; the terminal has every number of hops.
-SHOWN = narrowed(CHASE, CHASE.arms, [*_AT_THE_LIMIT, *(_column(None, depth) for depth in LOOPS)])
+SHOWN = narrowed(CHASE, CHASE.arms, [*_AT_THE_LIMIT, *(answers(None, depth) for depth in LOOPS)])
 
 
 def accuracies(preset: Preset, records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -69,7 +45,7 @@ def accuracies(preset: Preset, records: Sequence[Record]) -> list[dict[str, Any]
     rows = []
     for arm in CHASE.arms:
         for hops in (*range(1, HOPS + 1), None):
-            found = {depth: values_of(records, preset, arm, _column(hops, depth)) for depth in LOOPS}
+            found = {depth: values_of(records, preset, arm, answers(hops, depth)) for depth in LOOPS}
             shares = {f"T={depth}": round(one[0] / 100, 3) if one else None for depth, one in found.items()}
             rows.append({"family": arm.family, "hops": "all" if hops is None else hops, **shares})
     return rows

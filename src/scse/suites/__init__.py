@@ -1,11 +1,12 @@
 """Suites: tables and figures as declarations, and what plans and runs them. No torch here.
 
-`suite.py` says what a suite is, and `paper/` declares those of the paper.
+`suite.py` says what a suite is, `paper/` declares those of the paper, and `depth.py` those about depth itself.
 """
 
 from __future__ import annotations
 
 from scse.registry import Registry
+from scse.suites.depth import DEPTH_SUITES
 from scse.suites.paper import PAPER_SUITES
 from scse.suites.suite import Suite
 
@@ -13,7 +14,7 @@ __all__ = ["SUITES"]
 
 SUITES: Registry[Suite] = Registry(
     "suite",
-    PAPER_SUITES,
+    (*PAPER_SUITES, *DEPTH_SUITES),
     hint="'scse suite list' shows all",
     aliases={suite.label: suite.name for suite in PAPER_SUITES},
 )

@@ -1,0 +1,181 @@
+"""Suites about depth itself: problems that need it, training for it, and exits that save it. No torch here.
+
+None of them is in the paper, so there are no printed values; the claims were written down before the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scse.families import FAMILIES
+from scse.suites.paper.tables import headers, loops
+from scse.suites.suite import Arm, Claim, Column, Settings, Suite
+
+# The pointer chase small enough for minutes: the hardest answers are five hops away, and twice that still fits.
+HOPS = 5
+TWICE = 2 * HOPS
+CHASE: Settings = {"nodes": 12, "hops": HOPS, "roots": 30}
+FULL_DEPTH = HOPS + 2  # the deepest that training goes
+FAR = 48
+_CHASE_DEPTHS = (1, FULL_DEPTH, 16, FAR)
+# A layer of its own for each loop of the full depth, all so narrow that there are as many parameters as in the loops.
+UNSHARED = f"unshared-{FULL_DEPTH}"
+NARROW: Settings = {"width": 26, "ff_width": 104}
+
+
+def answers(difficulty: int | None, depth: int) -> Column:
+    """The share of right answers so many hops away after so many loops, in percent."""
+    what = "all" if difficulty is None else f"{difficulty} hops"
+    return Column(
+        f"{what}, T={depth}", "accuracy", "accuracy", depth=depth, unit=100, lower=False, difficulty=difficulty
+    )
+
+
+def chase_arm(family: str, label: str = "", name: str = "", group: str = "", **changes: object) -> Arm:
+    """A family that learns the chase."""
+    label = label or FAMILIES.find(family).label
+    return Arm(name or family, family, "pointer-chase", label, group, settings={**CHASE, **changes})
+
+
+_LIMIT, _ALL = answers(HOPS, FULL_DEPTH).header, answers(None, FULL_DEPTH).header
+_SHALLOW, _DEEP = answers(None, 1).header, answers(None, FAR).header
+_FURTHER = answers(TWICE, 16).header
+_LOOPED = ("looped", "channel-gate", "leak", "tuned-adapter", "step-adapter", "scse", "sc-cond")
+_RIVALS = ("parcae", "orthogonal-injection", "huginn", "centred-parcae")
+
+DEPTH_TASKS = Suite(
+    name="depth-tasks",
+    title=f"Pointer chase, 12 nodes, trained to {HOPS} hops with 1 to {FULL_DEPTH} loops: right answers in %",
+    arms=(
+        *(chase_arm(family, group="The paper's families") for family in _LOOPED),
+        *(chase_arm(family, group="Rivals") for family in _RIVALS),
+        chase_arm(UNSHARED, "Unshared, equal parameters", "narrow", "Layers of their own", **NARROW),
+        chase_arm(UNSHARED, "Unshared, equal FLOPs", "wide", "Layers of their own"),
+    ),
+    columns=(
+        *(answers(HOPS, depth) for depth in (1, FULL_DEPTH, FAR)),
+        *(answers(None, depth) for depth in _CHASE_DEPTHS),
+        *(answers(TWICE, depth) for depth in (12, 16, FAR)),
+    ),
+    claims=(
+        *(
+            Claim(f"{family}: depth is used", family, (family,), (_ALL,), lower=False, against=(_SHALLOW,))
+            for family in ("looped", "scse", "parcae")
+        ),
+        Claim("SCSE is above the looped baseline at the trained limit", "scse", ("looped",), (_LIMIT,), lower=False),
+        Claim(
+            "Loops are above unshared layers of as many parameters, and of as many FLOPs, at the trained limit",
+            ("looped", "scse", "parcae"),
+            ("narrow", "wide"),
+            (_LIMIT,),
+            lower=False,
+        ),
+        Claim(
+            "A recurrence that sees its input again goes further: Parcae is above SCSE at twice the hops",
+            "parcae",
+            ("scse",),
+            (_FURTHER,),
+            lower=False,
+        ),
+        Claim(
+            f"SCSE keeps its accuracy at T = {FAR} (within a point of T = {FULL_DEPTH})",
+            "scse",
+            ("scse",),
+            (_DEEP,),
+            against=(_ALL,),
+            within=1.0,
+        ),
+        Claim(
+            f"Parcae keeps its accuracy at T = {FAR} (within a point of T = {FULL_DEPTH})",
+            "parcae",
+            ("parcae",),
+            (_DEEP,),
+            against=(_ALL,),
+            within=1.0,
+        ),
+    ),
+)
+
+# Ways to train for depth, each the one before and something more.
+RECIPES: dict[str, tuple[str, Settings]] = {
+    "uniform": ("T uniform to 8, all gradients (the paper's)", {}),
+    "poisson": ("T log-normal Poisson around 8, last 4 loops", {"depths": "lognormal-poisson:8", "backprop": 4}),
+    "fixed-point": (
+        "… + 0.05 fixed-point",
+        {"depths": "lognormal-poisson:8", "backprop": 4, "objective": "last+0.05*fixed-point"},
+    ),
+    "expansion": (
+        "… + 0.05 fixed-point + 0.05 expansion",
+        {"depths": "lognormal-poisson:8", "backprop": 4, "objective": "last+0.05*fixed-point+0.05*expansion"},
+    ),
+    "consistency": (
+        "… + 0.1 short + 0.1 consistency",
+        {"depths": "lognormal-poisson:8", "backprop": 4, "objective": "last+0.1*short+0.1*consistency"},
+    ),
+}
+_TRAINED = ("scse", "looped")
+STEPS = 2000
+
+
+def _recipes(family: str, chase: bool) -> Sequence[Arm]:
+    found = []
+    for recipe, (label, changes) in RECIPES.items():
+        name, group = f"{family}-{recipe}", FAMILIES.find(family).label
+        if chase:
+            found.append(chase_arm(family, label, name, group, **changes))
+        else:
+            found.append(
+                Arm(name, family, "wikitext-2", label, group, settings=changes, mini={"steps": STEPS, **changes})
+            )
+    return found
+
+
+DEPTH_TRAINING = Suite(
+    name="depth-training",
+    title="Training for depth: perplexity over the loops, by how the depth is drawn and what is minimised",
+    arms=tuple(arm for family in _TRAINED for arm in _recipes(family, chase=False)),
+    columns=(*loops(1, 4, 8, 12, 16, 24, 48),),
+    claims=tuple(
+        Claim(
+            f"SCSE, {RECIPES[recipe][0]}: T = 48 is at most 2 % above T = 8",
+            f"scse-{recipe}",
+            (f"scse-{recipe}",),
+            headers(48),
+            against=headers(8),
+            margin=0.02,
+        )
+        for recipe in RECIPES
+    )
+    + tuple(
+        Claim(
+            f"SCSE, {RECIPES[recipe][0]}: T = 8 is within 1 % of the paper's way to train",
+            f"scse-{recipe}",
+            ("scse-uniform",),
+            headers(8),
+            margin=0.01,
+        )
+        for recipe in RECIPES
+        if recipe != "uniform"
+    ),
+    figure="depth-response",
+)
+
+DEPTH_TRAINING_CHASE = Suite(
+    name="depth-training-chase",
+    title="Training for depth on the pointer chase: right answers in %",
+    arms=tuple(arm for family in _TRAINED for arm in _recipes(family, chase=True)),
+    columns=(*(answers(HOPS, depth) for depth in (8, FAR)), *(answers(None, depth) for depth in (1, 8, 16, FAR))),
+    claims=tuple(
+        Claim(
+            f"SCSE, {RECIPES[recipe][0]}: T = {FAR} is within a point of T = 8",
+            f"scse-{recipe}",
+            (f"scse-{recipe}",),
+            (answers(None, FAR).header,),
+            against=(answers(None, 8).header,),
+            within=1.0,
+        )
+        for recipe in RECIPES
+    ),
+)
+
+DEPTH_SUITES = (DEPTH_TASKS, DEPTH_TRAINING, DEPTH_TRAINING_CHASE)
