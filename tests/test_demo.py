@@ -45,6 +45,9 @@ def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, monkeypatc
     assert set(first["texts"]) == {"1", "8", "48"}
     page = (tmp_path / "report" / "index.html").read_text()
     assert "<svg" in page
+    for file in ("lens-chase.html", "lens-text.html"):
+        assert f'href="{file}"' in page
+        assert "lens-data" in (tmp_path / "report" / file).read_text()
     assert (tmp_path / "report" / "figures" / "demo-depth-response.png").stat().st_size > 10_000
 
     metrics = next((tmp_path / "demo").glob("scse-*/seed0/metrics.jsonl"))
@@ -61,7 +64,7 @@ def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, monkeypatc
 def test_the_unshared_model_of_the_chase_has_no_more_parameters_than_the_loops():
     preset = Size(2, 2, 4).preset()
     counts = {arm.name: count_parameters(assemble(arm.family, preset.settings(arm)).model).active for arm in CHASE.arms}
-    assert 0.95 * counts["looped"] < counts[UNSHARED] <= counts["looped"] * 1.01
+    assert 0.95 * counts["looped"] < counts["narrow"] <= counts["looped"] * 1.01
 
 
 def test_chase_findings_say_what_the_numbers_say():

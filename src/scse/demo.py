@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scse.config import protocol
-from scse.demo_chase import CHASE, SHOWN, accuracies, exits
+from scse.demo_chase import CEILING, CHASE, SHOWN, accuracies, exits
 from scse.demo_chase import findings as chase_findings
 from scse.errors import RunFailure
 from scse.families import FAMILIES
@@ -32,6 +32,9 @@ BUDGETS = (8, 16, 24)
 PROMPT = "def main("
 WRITTEN_DEPTHS = (1, 8, 48)
 WRITTEN_TOKENS = 24
+LENSED = ("scse", "looped")
+LENSED_LOOPS = 24
+LENSED_TEXT = "def main():\n    for name in sorted(names):\n        print(name, file=sys.stderr)\n    return 0\n"
 _ADAPTIVE = [Column(f"Adaptive {budget}", "adaptive", budget=budget) for budget in BUDGETS]
 
 DEMO = Suite(
@@ -102,7 +105,8 @@ def run_demo(folder: Path, report: Path, size: Size, cache_dir: str | None, quie
         suite = CHASE if member in chasing else DEMO
         if not values_of(records, preset, member.arm, suite.columns[0]):
             raise RunFailure(f"{member.name} failed: {reason}")
-    write_report([SHOWN, DEMO], preset, records, report)
+    texts = [member for member in wanted if member not in chasing]
+    write_report([SHOWN, DEMO], preset, records, report, write_lenses(chasing, texts, report))
     shown = Numbers(preset, records)
     adaptive = shown.adaptive(_ADAPTIVE, 2)
     depths, anchor = shown.rows(loops(*DEPTHS), 2), shown.rows([FIRST_BIAS, LATE_BIAS, LATE_ENERGY], 4)
@@ -120,7 +124,7 @@ def run_demo(folder: Path, report: Path, size: Size, cache_dir: str | None, quie
             *budget_findings(adaptive),
             *(f"{member.arm.family}: {reason}" for member, reason in failed),
         ],
-        texts=written(next(m for m in wanted if m.arm.name == "scse" and m not in chasing)),
+        texts=written(next(member for member in texts if member.arm.name == "scse")),
         page=report / "index.html",
     )
 
@@ -155,6 +159,26 @@ class Numbers:
     def number(self, arm: Arm, column: Column, digits: int) -> float | None:
         found = values_of(self.records, self.preset, arm, column)
         return round(found[0], digits) if found else None
+
+
+def write_lenses(chasing: Sequence[Member], texts: Sequence[Member], report: Path) -> dict[str, str]:
+    """A lens for the chase and one for text, each with two families side by side; {file: what it shows}."""
+    from scse.lens import example, lens
+
+    def pair(members: Sequence[Member]) -> list[Path]:
+        return [next(m.folder for m in members if m.arm.name == name) for name in LENSED]
+
+    shown = {
+        "lens-chase.html": (
+            example(pair(chasing), loops=CEILING),
+            "how two families follow the pointers",
+        ),
+        "lens-text.html": (lens(pair(texts), LENSED_TEXT, loops=LENSED_LOOPS), "how they continue a line of Python"),
+    }
+    report.mkdir(parents=True, exist_ok=True)
+    for file, (found, _) in shown.items():
+        found.save(report / file)
+    return {file: text for file, (_, text) in shown.items()}
 
 
 def written(member: Member) -> dict[int, str]:

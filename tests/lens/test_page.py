@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from lenstext import LOOPS, TEXT
 import scse
 from runs import scse as command
 from scse import LoopedLM, model_config
+from scse.config import RunOptions, assemble, protocol
 from scse.lens.page import document, embedded
+from scse.problems import make_problem
+from scse.training.trainer import train
 
 
 def carried(page: str) -> dict:
@@ -122,3 +126,27 @@ def test_a_text_longer_than_the_context_is_cut_and_says_so(trained):
     (look,) = scse.lens(str(trained("scse")), TEXT * 9, loops=2).looks
     assert (len(look.window.ids), look.window.scored) == (96, 96)
     assert carried(scse.lens(str(trained("scse")), TEXT * 9, loops=LOOPS).html())["runs"][0]["total"] > 96
+
+
+def test_an_example_of_a_problem_shows_the_path_to_every_answer(tmp_path):
+    config = assemble("scse", {**protocol("pointer-chase"), "steps": 2, "width": 16, "nodes": 6, "hops": 3, "batch": 4})
+    train(replace(config, precision="float32"), tmp_path / "run", RunOptions(quiet=True))
+    done = command(["lens", tmp_path / "run", "--loops", "4", "--example", "3", "--json"])
+    assert done.returncode == 0, done.stderr
+    (shown,) = json.loads(done.stdout)
+    problem = make_problem("pointer-chase", config.problem)
+    example = problem.examples(0, "test", 0, 1024).rows(slice(3, 4))
+    words = [f" {word}" for word in problem.words]  # as the tokenizer writes them
+    assert shown["tokens"] == [words[i] for i in example.ids[0]]
+    answers = problem.answers(example)[0]
+    assert [shown["next"][i] for i in problem.asked] == [words[i] for i in answers]
+    assert shown["next"][0] is None, "nothing is asked at an edge"
+    for place, row in zip(problem.asked, range(6), strict=True):
+        path = [words[problem.answers(example, t)[0, row]] for t in (1, 2, 3, 4)]
+        assert shown["truth"][place] == [None, *path]
+    nll = np.array(shown["values"]["nll"])[problem.asked].mean(0)
+    np.testing.assert_allclose(np.array(shown["perplexity"]), np.exp(nll), rtol=1e-4)
+    plain = command(["lens", tmp_path / "run", "--loops", "4", "--json"])
+    assert json.loads(plain.stdout)[0]["truth"], "without a text, a problem shows its first example"
+    refused = command(["lens", tmp_path / "run", "--example", "3", "--text", "x"])
+    assert (refused.returncode, "leave --text" in refused.stderr) == (2, True)

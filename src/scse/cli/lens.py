@@ -2,8 +2,8 @@
 
 Rows are tokens, columns are loops; a cell is the likeliest next token after that many loops, coloured by a quantity of
 your choice. A threshold that can be dragged shows where each token would stop; a click opens a token. The text is cut
-to the model's context. With --serve, type a text in the browser: the page listens on this machine alone, at an address
-that cannot be guessed, until Ctrl-C.
+to the model's context. Runs on a problem show one of its examples, with the path to every answer. With --serve, type a
+text in the browser: the page listens on this machine alone, at an address that cannot be guessed, until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, shown side by side")
     parser.add_argument("--text", metavar="T", help="the text to look at; - reads standard input")
     parser.add_argument("--file", metavar="F", help="a file with the text")
+    parser.add_argument("--example", type=int, metavar="N", help="a problem's Nth test example (default 0)")
+    parser.add_argument("--difficulty", type=int, metavar="D", help="of that example (default: as hard as trained on)")
     parser.add_argument("--loops", type=int, default=48, metavar="N", help="default 48")
     parser.add_argument("--out", metavar="F.html", help=f"the page (default {DEFAULT_PAGE})")
     parser.add_argument("--serve", action="store_true", help="a live page on this machine instead")
@@ -31,14 +33,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: Arguments) -> None:
     from scse.errors import UserError
     from scse.files import expand
-    from scse.lens import lens
+    from scse.lens import example, lens
+    from scse.lens.examples import is_of_a_problem
     from scse.machine import keep_freed_memory
+    from scse.runs import open_run
 
     require_positive(args, "loops")
     if args.out is not None and not args.out.endswith((".html", ".htm")):
         raise UserError(f"--out must end in .html, got '{args.out}'")
     if args.port is not None and not args.serve:
         raise UserError("--port belongs to --serve; add --serve, or leave --port out")
+    if args.example is not None and (args.serve or args.text is not None or args.file is not None):
+        raise UserError("--example is what is looked at; leave --text, --file and --serve out")
     if args.serve and (args.json or args.out):
         raise UserError("--serve writes no page and prints no numbers; leave --out and --json out")
     text = chosen_text(args)
@@ -46,9 +52,13 @@ def run(args: Arguments) -> None:
     if args.serve:
         serve(args, text or "")
         return
-    if text is None:
+    runs = [open_run(expand(name)) for name in args.runs]
+    if text is None and (args.example is not None or all(map(is_of_a_problem, runs))):
+        found = example(runs, args.example or 0, difficulty=args.difficulty, loops=args.loops)
+    elif text is None:
         raise UserError("there is no text to look at; give some with --text or --file, or use --serve")
-    found = lens([expand(name) for name in args.runs], text, loops=args.loops)
+    else:
+        found = lens(runs, text, loops=args.loops)
     if args.json and args.out is None:
         print_json(found.plain())
         return

@@ -62,18 +62,37 @@ def lens(
     loops: int = LOOPS,
     tokenizer: Tokenizer | None = None,
     truth: Truth | None = None,
+    targets: Sequence[int] | None = None,
 ) -> Lens:
     """Look at a text, or at token ids, with a model, an opened run, a run folder, or several of them side by side.
 
     A bare model needs the `tokenizer` to read a text. `truth[position][t]` is the answer expected after t loops, as an
-    id or as the text of one token (None: nothing is expected), drawn beside what the loops found.
+    id or as the text of one token (None: nothing is expected), drawn beside what the loops found. `targets` are the
+    true tokens, -1 where there is none; without them, each token's is the next one. `scse.lens.example` gives both for
+    a problem.
     """
     from scse.lens.look import look, same_rows
 
     sources = list(model) if isinstance(model, Sequence) and not isinstance(model, str) else [model]
     subjects = [subject(source, tokenizer) for source in sources]
     same_rows(subjects)
-    return Lens(tuple(look(s, text, loops, context(subjects), truth).finish() for s in subjects))
+    return Lens(tuple(look(s, text, loops, context(subjects), truth, targets).finish() for s in subjects))
+
+
+def example(
+    run: Source | Sequence[Source], number: int = 0, *, difficulty: int | None = None, loops: int = LOOPS
+) -> Lens:
+    """Look at an example of the problem that a run, or each of several, was trained on, with the path to every answer.
+
+    `number` counts the examples of the test split from 0; `difficulty` asks for one drawn to be so hard.
+    """
+    from scse.lens.examples import shown_example
+    from scse.runs import Run, open_run
+
+    sources = list(run) if isinstance(run, Sequence) and not isinstance(run, str) else [run]
+    runs = [source if isinstance(source, Run) else open_run(source) for source in sources]  # type: ignore[arg-type]
+    shown = shown_example(runs[0], number, difficulty, loops)
+    return lens(runs, shown.ids, loops=loops, truth=shown.truth, targets=shown.targets)
 
 
 def subject(source: Source, tokenizer: Tokenizer | None = None) -> Subject:

@@ -28,7 +28,10 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Window:
-    """The tokens that are shown and the true next token of each, -1 where the text ends; `total` counts all tokens."""
+    """The tokens that are shown and the true next token of each, -1 where the text ends; `total` counts all tokens.
+
+    Of a problem, the targets are its answers, -1 where nothing is asked.
+    """
 
     ids: np.ndarray
     targets: np.ndarray
@@ -40,13 +43,15 @@ class Window:
         return int((self.targets >= 0).sum())
 
 
-def window(ids: Sequence[int], longest: int) -> Window:
+def window(ids: Sequence[int], longest: int, answers: Sequence[int] | None = None) -> Window:
     """The first `longest` tokens, or all: cut as an evaluation cuts its first window, and the last token kept even if
-    nothing is known to follow it."""
+    nothing is known to follow it. `answers` stand in for what follows."""
     if not len(ids):
         raise UserError("there is no text to look at; give some with --text or --file")
     every = np.asarray(ids, dtype=np.int64)
     shown = every[:longest]
+    if answers is not None:
+        return Window(shown, np.asarray(answers, dtype=np.int64)[: len(shown)], len(every))
     following = every[1 : len(shown) + 1]
     targets = np.full(len(shown), -1, dtype=np.int64)
     targets[: len(following)] = following

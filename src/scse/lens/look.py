@@ -120,7 +120,7 @@ class Look:
 
     def perplexities(self) -> list[float | None]:
         """Of the tokens that have a true next one, after 0, 1, …, T loops."""
-        nll = _joined(self.rows).arrays["nll"][: self.window.scored].astype(np.float64)
+        nll = _joined(self.rows).arrays["nll"][self.window.targets >= 0].astype(np.float64)
         return [perplexity(float(mean)) for mean in nll.mean(0)] if len(nll) else [None] * (self.loops + 1)
 
     def plain(self) -> dict[str, Any]:
@@ -154,9 +154,16 @@ class Look:
         }
 
 
-def look(subject: Subject, text: str | Sequence[int], loops: int, longest: int, truth: Truth | None = None) -> Look:
+def look(
+    subject: Subject,
+    text: str | Sequence[int],
+    loops: int,
+    longest: int,
+    truth: Truth | None = None,
+    targets: Sequence[int] | None = None,
+) -> Look:
     """Unroll a subject's model over a text; the readouts are left to `finish` or `parts`."""
-    seen = window(subject.encode(text), longest)
+    seen = window(subject.encode(text), longest, targets)
     answers = None if truth is None else _checked_truth(subject, truth, len(seen.ids), loops)
     return Look(subject, seen, trace(subject.model, seen.ids, loops), answers)
 

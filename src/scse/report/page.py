@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -177,8 +177,10 @@ def indices(text: str) -> Markup:
     return Markup(INDEXED.sub(r"\1<sub>\2</sub>", escaped))  # nosec B704
 
 
-def page(parts: Sequence[Chapter], drawings: Sequence[Rendered], preset: Preset, source: Origin) -> str:
-    """The report as one HTML page that needs nothing else."""
+def page(
+    parts: Sequence[Chapter], drawings: Sequence[Rendered], preset: Preset, source: Origin, links: Mapping[str, str]
+) -> str:
+    """The report as one HTML page that needs nothing else; `links` are pages beside it."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -195,6 +197,7 @@ def page(parts: Sequence[Chapter], drawings: Sequence[Rendered], preset: Preset,
     return template.render(
         chapters=parts,
         drawings=drawings,
+        links=links,
         preset=preset,
         origin=source,
         totals=totals,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scse.errors import UserError
@@ -15,8 +15,17 @@ from scse.report.pictures import Rendered, render
 from scse.suites.suite import Preset, Suite
 
 
-def write_report(suites: Sequence[Suite], preset: Preset, records: Sequence[Record], out: Path) -> list[Chapter]:
-    """Write index.html, tables/ and figures/ under `out`; the same records give the same bytes."""
+def write_report(
+    suites: Sequence[Suite],
+    preset: Preset,
+    records: Sequence[Record],
+    out: Path,
+    links: Mapping[str, str] | None = None,
+) -> list[Chapter]:
+    """Write index.html, tables/ and figures/ under `out`; the same records give the same bytes.
+
+    `links` are pages beside this one that it should name, {file: what it shows}.
+    """
     parts = chapters(suites, preset, records)
     drawings = [render(drawing) for drawing in diagrams()]
     for part in parts:
@@ -24,7 +33,7 @@ def write_report(suites: Sequence[Suite], preset: Preset, records: Sequence[Reco
         put(out / "tables" / f"{part.name}.tex", latex_file(part).encode())
     for figure in [*drawings, *(figure for part in parts for figure in part.figures)]:
         put_figure(out / "figures", figure)
-    put(out / "index.html", page(parts, drawings, preset, origin(records)).encode())
+    put(out / "index.html", page(parts, drawings, preset, origin(records), links or {}).encode())
     return parts
 
 

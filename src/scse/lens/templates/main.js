@@ -153,7 +153,7 @@ class View {
   tipFor(run, { i, t }) {
     const k = i * run.columns + t, rows = [];
     if (this.runs.length > 1) rows.push([run.label, ""]);
-    rows.push([`token ${i + 1}`, wordOf(run, run.ids[i])], [`answer at ${t}`, wordOf(run, run.arrays.answer[k])], ["true next", wordOf(run, run.targets[i])]);
+    rows.push([`token ${i + 1}`, wordOf(run, run.ids[i])], [`answer at ${t}`, wordOf(run, run.arrays.answer[k])], [run.truth ? "answer" : "true next", wordOf(run, run.targets[i])]);
     const truth = run.truth && run.truth[i] ? run.truth[i][t] : null;
     if (truth !== null && truth !== undefined) rows.push(["expected", wordOf(run, truth)]);
     const names = { true: "p(true next)", final: "p(last answer)", entropy: "entropy", kl: "KL from last", deviation: "‖Δ‖ / ‖h*‖", moved: "moved" };

@@ -16,7 +16,7 @@ class TokenPanel {
       return;
     }
     const title = html("h2", { class: "chosen" }, `Token ${i + 1}: ${wordOf(run, run.ids[i])}`);
-    const next = html("p", { class: "hint" }, run.targets[i] >= 0 ? `followed by ${wordOf(run, run.targets[i])}` : "the text ends here");
+    const next = html("p", { class: "hint" }, run.targets[i] >= 0 ? `${run.truth ? "the answer is" : "followed by"} ${wordOf(run, run.targets[i])}` : run.truth ? "nothing is asked here" : "the text ends here");
     this.attentionPlace = html("div");
     this.normsPlace = html("div");
     const path = run.truth && run.truth[i] && run.truth[i].length ? [this.path(i)] : [];
