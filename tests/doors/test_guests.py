@@ -72,6 +72,41 @@ def test_a_suite_of_ones_own_is_run_reported_and_found_done(tmp_path):
     assert "SCSE, cooled" in (tmp_path / "report" / "index.html").read_text()
 
 
+def test_a_problem_a_rule_a_sampler_and_a_term_of_ones_own(tmp_path):
+    guest, run = ["--import", Path(__file__).with_name("many_things.py")], tmp_path / "run"
+    size = [part for name in ("width=8", "heads=1", "ff_width=8", "batch=2", "largest=3") for part in ("--set", name)]
+    made = ["--protocol", "countdown", "--steps", 2, *size, "--depths", "odd:2", "--objective", "last+0.01*size"]
+    scse("train", *made, "--out", run, "--quiet", *guest)
+    stored = json.loads((run / "config.json").read_text())["train"]
+    assert list(stored["guests"]) == ["many_things.py"]
+    assert (stored["corpus"], stored["problem"], stored["depths"]) == ("countdown", {"largest": 3}, "odd")
+    metrics = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    assert {row["loops"] for row in metrics if "loops" in row} <= {1, 3}
+    rows = json.loads(scse("eval", run, "--depths", "1,3", "--json", "--quiet", *guest).stdout)
+    assert {row["difficulty"] for row in rows} == {3, "all"}
+    stopped = scse("adaptive", run, "--rule", "always", "--budgets", 1, "--ceiling", 3, "--json", "--quiet", *guest)
+    assert {row["mean_depth"] for row in json.loads(stopped.stdout)} == {1}
+    for command in (["train", *made, "--out", run], ["eval", run]):
+        said = scse(*command, "--quiet", code=2).stderr
+        assert "unknown" in said or said.strip().endswith("add: --import many_things.py")
+
+
+def test_a_task_of_ones_own_is_a_column_of_a_suite(tmp_path):
+    corpus, table = write_corpus(tmp_path / "corpus"), tmp_path / "table.py"
+    table.write_text(
+        "from scse import SUITES, Column, Suite\n"
+        "from scse.suites.suite import Arm\n"
+        "arm = Arm('scse', 'scse', 'mini', 'SCSE', seeds=(0,))\n"
+        "SUITES.register(Suite('sizes', 'Sizes', (arm,), (Column('n', 'weights', 'count', lower=None),)))\n"
+    )
+    things = Path(__file__).with_name("many_things.py")
+    how = ["--preset", "mini", "--data", corpus, "--steps", 2, "--limit", 2, "--import", things, "--import", table]
+    where = ["--runs", tmp_path / "runs", "--cache-dir", tmp_path / "cache"]
+    found = json.loads(scse("suite", "run", "sizes", *how, *where, "--quiet", "--json").stdout)
+    assert found["done"] == found["runs"] == 1
+    assert json.loads(scse("suite", "plan", "sizes", *how, *where, "--json").stdout)["total"]["flops"] == 0
+
+
 def test_the_laws_hold_for_it_and_name_what_is_broken(tmp_path):
     rows = json.loads(scse("check", "cooled", "--import", GUEST, "--json").stdout)
     assert all(row["holds"] for row in rows)

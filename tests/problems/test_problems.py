@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scse.errors import UserError
-from scse.problems import PROBLEMS, Problem, make_problem, register_problem
+from scse.problems import PROBLEMS, Problem, make_problem
 
 # Small sizes beside the defaults: the edges of each generator.
 SMALL = {
@@ -19,7 +19,7 @@ SMALL = {
 }
 
 
-@pytest.fixture(params=[(name, size) for name in PROBLEMS for size in ("default", "small")], ids="-".join)
+@pytest.fixture(params=[(name, size) for name in PROBLEMS.names() for size in ("default", "small")], ids="-".join)
 def problem(request) -> Problem:
     name, size = request.param
     return make_problem(name, SMALL[name] if size == "small" else None)
@@ -116,4 +116,4 @@ def test_a_difficulty_out_of_range_says_the_range():
 
 def test_a_name_that_is_taken_is_refused():
     with pytest.raises(UserError, match="already a problem 's5'"):
-        register_problem(PROBLEMS["s5"])
+        PROBLEMS.register(PROBLEMS.find("s5"))

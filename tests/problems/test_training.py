@@ -113,7 +113,7 @@ def test_two_processes_train_what_one_trains(tmp_path, strategy):
     assert_runs(tmp_path / "one", tmp_path / "two", close)
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", PROBLEMS.names())
 def test_every_problem_has_a_protocol(name):
     config = assemble("looped", protocol(name))
     problem = make_problem(name, config.problem)

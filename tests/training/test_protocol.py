@@ -162,7 +162,7 @@ def test_protocols_of_the_paper(name):
 
 
 def test_every_protocol_is_covered_above():
-    assert set(PAPER_PROTOCOLS) | {"mini", *PROBLEMS} == set(PROTOCOLS)
+    assert set(PAPER_PROTOCOLS) | {"mini", *PROBLEMS.names()} == set(PROTOCOLS)
     assert assemble("scse", protocol("mini")).model.shape.vocabulary == 4096
 
 

@@ -30,11 +30,12 @@ def run(args: Arguments) -> None:
     checked_choice("action", args.action, ACTIONS)
     if args.action == "list":
         print_rows(
-            [*map(described, PROBLEMS), *({"name": name, "kind": "text"} | _BLANK for name in CORPUS_NAMES)], args.json
+            [*map(described, PROBLEMS.names()), *({"name": name, "kind": "text"} | _BLANK for name in CORPUS_NAMES)],
+            args.json,
         )
         return
     if not args.name:
-        raise UserError(f"name a problem to show: {', '.join(PROBLEMS)}")
+        raise UserError(f"name a problem to show: {', '.join(PROBLEMS.names())}")
     require_positive(args, "count")
     show(make_problem(args.name, settings(args.set)), args)
 

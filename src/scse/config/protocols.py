@@ -49,10 +49,13 @@ _PROBLEM: Preset = {
     "warmup": 100,
     "depth_warmup": 1000,
 }
-PROTOCOLS |= {name: {"data": name, "steps": 2000, **_PROBLEM} for name in PROBLEMS}
+PROTOCOLS |= {name: {"data": name, "steps": 2000, **_PROBLEM} for name in PROBLEMS.names()}
 
 
 def protocol(name: str) -> Preset:
+    """A preset by name. A problem that a guest brought has one too, that of all problems."""
+    if name in PROBLEMS and name not in PROTOCOLS:
+        return {"data": name, "steps": 2000, **_PROBLEM}
     if name not in PROTOCOLS:
         raise unknown_name("protocol", name, PROTOCOLS)
     return dict(PROTOCOLS[name])

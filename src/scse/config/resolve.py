@@ -73,7 +73,7 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
         raise UserError("the number of steps is missing; give --steps N or a --protocol")
     model = ModelConfig(row.name, replace(shape, **chosen["shape"]), row.resolve(chosen["family"]))
     config = TrainConfig(model=model, **training, **chosen["train"])
-    origins = (FAMILIES.origin(row.name), SAMPLERS.origin(config.sampler.sampler.name))
+    origins = (FAMILIES.origin(row.name), SAMPLERS.origin(config.sampler.sampler.name), PROBLEMS.origin(corpus))
     return replace(config, guests={guest.name: guest.version for guest in origins if guest is not None})
 
 
@@ -97,7 +97,7 @@ def _settle_depths(given: dict[str, object]) -> None:
 
 def _chosen_problem(name: str, given: dict[str, object]) -> tuple[Problem, list[str]]:
     """The problem that the settings describe, and the names of its options; what is used up is taken from them."""
-    options = [f.name for f in fields(PROBLEMS[name])]
+    options = [f.name for f in fields(PROBLEMS.find(name))]
     problem = make_problem(name, {option: given.pop(option) for option in options if option in given})
     if str(given.pop("tokenizer", WORDS)) != WORDS:
         raise UserError(f"problem '{name}' has words of its own; leave --vocab out")

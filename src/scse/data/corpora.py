@@ -164,7 +164,7 @@ def _find(config: DataConfig, root: Path, slices: Slices | None) -> CorpusSource
 def _no_such(corpus: str, path: Path) -> UserError:
     if path.suffix or len(path.parts) > 1:
         return UserError(f"there is no file or folder {path}; check the path, or use a corpus by name")
-    named = [*CORPUS_NAMES, *PROBLEMS]
+    named = [*CORPUS_NAMES, *PROBLEMS.names()]
     return unknown_name("corpus", corpus, named, f"valid: {', '.join(named)}, or a path to a file or folder")
 
 

@@ -12,26 +12,19 @@ from scse.problems.p_hop import PHop
 from scse.problems.pointer_chase import PointerChase
 from scse.problems.reachability import Reachability
 from scse.problems.scans import S5, PrefixSum
+from scse.registry import Registry
 
-__all__ = ["PROBLEMS", "Examples", "Problem", "make_problem", "register_problem"]
+__all__ = ["PROBLEMS", "Examples", "Problem", "make_problem"]
 
-PROBLEMS: dict[str, type[Problem]] = {
-    kind.name: kind for kind in (PointerChase, PHop, S5, Addition, PrefixSum, Reachability)
-}
-
-
-def register_problem(kind: type[Problem]) -> None:
-    """Add a problem from outside the package; a name that is taken is an error, never a replacement."""
-    if kind.name in PROBLEMS:
-        raise UserError(f"there is already a problem '{kind.name}'; register yours under another name")
-    PROBLEMS[kind.name] = kind
+PROBLEMS: Registry[type[Problem]] = Registry(
+    "problem", (PointerChase, PHop, S5, Addition, PrefixSum, Reachability), hint="'scse data' lists all"
+)
 
 
 def make_problem(name: str, options: Mapping[str, object] | None = None) -> Problem:
     """The problem called `name`; its options are whole numbers."""
-    if name not in PROBLEMS:
-        raise unknown_name("problem", name, PROBLEMS)
-    known = [f.name for f in fields(PROBLEMS[name])]
+    kind = PROBLEMS.find(name)
+    known = [f.name for f in fields(kind)]
     chosen: dict[str, int] = {}
     for option, value in (options or {}).items():
         if option not in known:
@@ -40,4 +33,4 @@ def make_problem(name: str, options: Mapping[str, object] | None = None) -> Prob
             chosen[option] = int(str(value))
         except ValueError:
             raise UserError(f"option '{option}' must be a whole number, got '{value}'") from None
-    return PROBLEMS[name](**chosen)
+    return kind(**chosen)

@@ -70,8 +70,7 @@ def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = 
     options = options or RunOptions()
     with without_storage():
         build_recurrence(config.model)  # the units check their options: before any text is read
-    for term in parse_objective(config.objective):
-        TERMS.find(term.name)
+    config = replace(config, guests={**config.guests, **_brought_terms(config)})
     with world() as here, locked(folder) if here.leads else contextlib.nullcontext():
         precision = here.from_leader(stored_precision(folder))
         if config.precision != "auto":
@@ -264,6 +263,12 @@ class Trainer:
         left = (self.config.steps - step) * self.config.tokens_per_step
         shown = self.world.leads and not self.options.quiet
         return progress(f"{self.config.model.family}: training", left, "tok", enabled=shown, amounts=False)
+
+
+def _brought_terms(config: TrainConfig) -> dict[str, str]:
+    """The guests behind the terms of the objective; a term that nobody knows is an error."""
+    origins = (TERMS.origin(TERMS.find(term.name).name) for term in parse_objective(config.objective))
+    return {guest.name: guest.version for guest in origins if guest is not None}
 
 
 def _is_whole(model: Path) -> bool:
