@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 from pathlib import Path
 
 from safetensors.torch import load_file
 
+from forked import scse as scse
 from scse.config import RunOptions, assemble
 from scse.training.trainer import train
 
@@ -76,7 +76,3 @@ def command(corpus: Path, out: Path, *extra: str, **changes) -> list[str]:
         *("--vocab", tokenizer.removeprefix("bpe-"), "--steps", str(steps), "--precision", precision),
         *("--eval-every", "3", "--checkpoint-every", "3", *sets, *extra),
     ]
-
-
-def scse(arguments: list[str], **keywords) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([SCSE, *arguments], capture_output=True, text=True, check=False, **keywords)

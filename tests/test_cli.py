@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import forked
 import scse as package
 from scse import FAMILIES, SCALES
 from scse.cli import main
@@ -62,7 +63,9 @@ def test_flops():
     rows = {(row["scale"], row["depth"]): row for row in json.loads(scse("flops", "--json").stdout)}
     assert round(rows["22m", 8]["body"] / 1e6, 1) == 39.3
     assert round(rows["96m", 8]["body_head"] / 1e6, 1) == 553.3
-    (longer,) = json.loads(scse("flops", "--scale", "22m", "--depths", "8", "--context", "512", "--json").stdout)
+    (longer,) = json.loads(
+        forked.scse(["flops", "--scale", "22m", "--depths", "8", "--context", "512", "--json"]).stdout
+    )
     assert longer["body"] - rows["22m", 8]["body"] == 8 * 4 * (512 - 128) * 384
 
 
@@ -92,7 +95,7 @@ def test_families_for_people_and_for_programs():
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(arguments, message):
-    result = scse(*arguments)
+    result = forked.scse(arguments)
     assert result.returncode == 2
     assert result.stdout == ""
     assert message in result.stderr

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from runs import SCSE, write_corpus
+import forked
+from runs import write_corpus
 from scse.errors import UserError
 from scse.registry import Registry, import_guest
 
@@ -18,7 +18,7 @@ SMALL = ["--set", "width=16", "--set", "heads=2", "--set", "ff_width=16", "--set
 
 
 def scse(*arguments, code=0):
-    done = subprocess.run([SCSE, *map(str, arguments)], capture_output=True, text=True, check=False)
+    done = forked.scse(arguments)
     assert done.returncode == code, done.stderr + done.stdout
     return done
 

@@ -6,15 +6,14 @@ import http.client
 import json
 import re
 import signal
-import subprocess
 import threading
 from urllib.parse import urlsplit
 
 import pytest
 from lenstext import TEXT, until
 
+import forked
 from chromium import needs_chromium
-from runs import SCSE
 from scse.lens import subject
 from scse.lens.serve import LONGEST_REQUEST, MOST_LOOPS, Server
 
@@ -99,9 +98,7 @@ def test_requests_that_are_none(served):
 
 
 def test_ctrl_c_ends_the_command(trained):
-    running = subprocess.Popen(
-        [SCSE, "lens", str(trained("scse")), "--serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    running = forked.start(["lens", trained("scse"), "--serve"])
     try:
         said = running.stdout.readline()
         assert re.match(r"lens: http://127\.0\.0\.1:\d+/[\w-]{22}/ ", said)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 from chases import SMALL, settings, train_small
 
+from forked import two_processes
 from runs import final_tensors
 from scse.config import assemble, protocol
 from scse.config.training import TrainConfig
@@ -97,14 +94,7 @@ def test_two_processes_train_what_one_trains(tmp_path, strategy):
     sets = [part for name, value in SMALL.items() if name != "steps" for part in ("--set", f"{name}={value}")]
     line = ["train", "--family", "scse", "--protocol", "pointer-chase", "--steps", str(SMALL["steps"]), *sets]
     line += ["--set", "micro_batches=2", "--precision", "float32", "--checkpoint-every", "3", "--quiet"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scse"]
-    result = subprocess.run(
-        [*launcher, *line, "--strategy", strategy, "--out", str(tmp_path / "two")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    result = two_processes([*line, "--strategy", strategy, "--out", tmp_path / "two"])
     assert result.returncode == 0, result.stderr[-3000:]
 
     def close(ours, theirs):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import toys
 
+import forked
 from scse.errors import UserError
 from scse.records import append_records
 from scse.report.anchor_start import draw_anchor_start
@@ -22,8 +23,6 @@ from scse.report.write import write_report
 from scse.suites import SUITES
 from scse.suites.evidence import Shelf, gather
 from scse.suites.presets import find_preset
-
-SCSE = Path(sys.executable).with_name("scse")
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +49,7 @@ def runs(tmp_path_factory) -> Path:
 
 
 def scse(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [SCSE, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return forked.scse(arguments)
 
 
 def test_every_file_is_there_and_nothing_is_left_over(report, shown):

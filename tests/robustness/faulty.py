@@ -34,6 +34,7 @@ from pathlib import Path
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 LEAKED = 70
+TESTS = Path(__file__).parents[1]
 
 
 class Writes:
@@ -113,7 +114,11 @@ class Commands:
     def __init__(self) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
         self.process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            [sys.executable, __file__, str(TESTS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
 
     def run(self, argv: list[str], scope: Path, **fault: object) -> dict:
@@ -129,14 +134,14 @@ class Commands:
 
 
 def serve() -> None:
-    """What a command imports is imported here, once."""
-    import torch
-
-    torch.set_num_threads(1)
+    preload()
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
 
 
 if __name__ == "__main__":
+    sys.path.append(sys.argv[1])
+    from forked import preload
+
     serve()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import re
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 from faulty import Commands
 
-from runs import SCSE, command, run, write_corpus
+from forked import Forked, start
+from runs import command, run, write_corpus
 from scse.errors import UserError
 from scse.records import read_records
 from scse.runs import open_run
@@ -25,11 +25,7 @@ def base(tmp_path_factory):
     return folder
 
 
-def start(argv: list[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen([SCSE, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+def ended(process: Forked) -> tuple[int, str]:
     _, said = process.communicate()
     assert "Traceback" not in said
     return process.returncode, said

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from toysuites import SUITE, line
 
+import forked
 from runs import SCSE
 from scse.cli import main
 from scse.evaluation.calibration import UnreachableBudget
@@ -21,9 +22,7 @@ from scse.records import read_records
 
 
 def scse(place: Path, action: str, *names: str, code: int = 0, extra: tuple[str, ...] = (), **options: object):
-    done = subprocess.run(
-        [*line(place, action, *names, **options), *extra], capture_output=True, text=True, check=False
-    )
+    done = forked.scse([*line(place, action, *names, **options)[1:], *extra])
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return json.loads(done.stdout) if done.stdout else done.stderr
@@ -92,7 +91,10 @@ def begin():
     begun = []
 
     def start(command, **pipes):
-        begun.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **pipes))
+        if command[0] == str(SCSE):
+            begun.append(forked.start(command[1:], **pipes))
+        else:
+            begun.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **pipes))
         return begun[-1]
 
     yield start
@@ -149,7 +151,7 @@ def assert_reported(place: Path, runs: str) -> None:
     """The report of a suite shows its numbers."""
     out = place / f"report-{runs}"
     size = ["--data", str(place / "corpus"), "--steps", "4", "--limit", "2", "--suites", SUITE]
-    subprocess.run([SCSE, "report", place / runs, *size, "--out", out], check=True, capture_output=True)
+    assert forked.scse(["report", place / runs, *size, "--out", out]).returncode == 0
     page = (out / "index.html").read_text()
     for record in read_records(sorted((place / runs).glob("*/seed*/records.jsonl"))):
         if record.depth in (8, 24, 48):

@@ -12,6 +12,7 @@ import sys
 import pytest
 import torch
 
+from forked import two_processes
 from runs import command, final_tensors, run
 from scse import cli
 from scse.errors import UserError
@@ -24,14 +25,14 @@ from tinymodels import some_ids, tiny
 PARTS = {"micro_batches": 2}
 
 
-def two_processes(arguments):
+def under_torchrun(arguments):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "scse"]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     return subprocess.run([*launcher, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
-def torchrun(corpus, out, strategy, family):
-    result = two_processes(command(corpus, out, "--quiet", "--strategy", strategy, "--family", family, **PARTS))
+def torchrun(corpus, out, strategy, family, launched=two_processes):
+    result = launched(command(corpus, out, "--quiet", "--strategy", strategy, "--family", family, **PARTS))
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.count("9 steps done") == 1, "one process speaks for all"
 
@@ -55,7 +56,7 @@ def assert_close_run(left, right):
 def test_shards_of_every_kind_of_parameter(corpus, tmp_path, family):
     """Single numbers and frozen matrices shard too."""
     run(corpus, tmp_path / "one", family, **PARTS)
-    torchrun(corpus, tmp_path / "two", "fsdp", family)
+    torchrun(corpus, tmp_path / "two", "fsdp", family, under_torchrun if family == "scalar-gate" else two_processes)
     assert_close_run(tmp_path / "one", tmp_path / "two")
 
 
@@ -113,7 +114,7 @@ def test_a_batch_that_cannot_be_split(corpus, tmp_path, monkeypatch):
 def test_a_mistake_is_one_line_of_the_leader(corpus, tmp_path, extra, message):
     """Whether the leader alone finds it, the other process waiting for its word, or both."""
     with locked(tmp_path / "out"):
-        result = two_processes(command(corpus, tmp_path / "out", "--quiet", *extra))
+        result = under_torchrun(command(corpus, tmp_path / "out", "--quiet", *extra))
     (line,) = (line for line in result.stderr.splitlines() if line.startswith("scse: "))
     assert message in line
     assert "[rank" not in result.stderr, "a traceback of a process"

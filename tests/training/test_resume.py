@@ -16,7 +16,8 @@ import pytest
 import torch
 from interrupting import Killed, assert_same_run, killed_at, metric_steps
 
-from runs import SCSE, command, config_for, final_tensors, run, scse
+from forked import start
+from runs import command, config_for, final_tensors, run, scse
 from scse import load_model
 from scse.errors import RunFailure, UserError
 from scse.files import write_sealed
@@ -54,9 +55,7 @@ def test_sigkill_at_random_moments(corpus, tmp_path):
     draw = random.Random(1)
     interrupted = 0
     for _ in range(60):
-        process = subprocess.Popen(
-            [SCSE, *command(corpus, tmp_path / "parts", *every, steps=steps)], stderr=subprocess.PIPE, text=True
-        )
+        process = start(command(corpus, tmp_path / "parts", *every, steps=steps), stdout=subprocess.DEVNULL)
         while process.poll() is None and not (tmp_path / "parts" / "metrics.jsonl").exists():
             time.sleep(0.02)
         time.sleep(draw.uniform(0.0, 0.4) if interrupted else 0.0)
@@ -77,9 +76,7 @@ def test_sigkill_at_random_moments(corpus, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_save_and_exit_cleanly(corpus, tmp_path, number):
     out = tmp_path / "out"
-    process = subprocess.Popen(
-        [SCSE, *command(corpus, out, "--quiet", steps=4000)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    process = start(command(corpus, out, "--quiet", steps=4000))
     while not (out / "metrics.jsonl").exists() or len((out / "metrics.jsonl").read_text().splitlines()) < 2:
         assert process.poll() is None
         time.sleep(0.05)
