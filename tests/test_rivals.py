@@ -11,7 +11,6 @@ import torch
 from scse import LoopedLM, deviation_map, model_config
 from scse.errors import UserError
 from scse.evaluation.completion import Completion, complete
-from scse.progress import _Silent
 from scse.recurrence.starts import hashed_normal
 from test_identities import same_weights
 from tinymodels import SHAPES, TINY, some_ids, tiny
@@ -127,7 +126,7 @@ def test_layers_that_are_told_the_time_start_as_the_identity():
 def test_completion_reads_answers_through_the_coda():
     model, rows = tiny("scse", shape=SHAPES["layers"]), some_ids(3, 9)
     examples = [Completion(row.tolist(), 2) for row in rows]
-    (found,) = complete(model, examples, [3], 3, _Silent())
+    (found,) = complete(model, examples, [3], 3)
     log_p = torch.log_softmax(model(rows[:, :-1], 3)[:, -2:], dim=-1)
     nll = -log_p.gather(-1, rows[:, -2:, None]).mean()
     assert found.target_ppl == pytest.approx(float(nll.exp()), rel=1e-9)

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,10 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+UNSEALED = 1  # the format of the first files, which carried no hash of themselves
+
+
 def write_json(path: Path, data: Any) -> None:
     with replacing(path) as temporary:
         temporary.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -150,10 +154,18 @@ def write_sealed(path: Path, format: int, data: Mapping[str, Any]) -> None:
     write_json(path, {**body, SEAL: content_hash(body)})
 
 
-def read_sealed(path: Path, format: int) -> dict[str, Any]:
-    """What `write_sealed` wrote, unaltered and of this format; otherwise one line."""
+def read_sealed(path: Path, format: int, upgrade: Upgrade | None = None) -> dict[str, Any]:
+    """What `write_sealed` wrote, unaltered and of this format; otherwise one line.
+
+    Files of format 1 had no hash. Where `upgrade` says how one reads today, it is read as that.
+    """
     body = read_json(path)
     claimed = body.pop(SEAL, None)
+    if body.get("format") == UNSEALED and claimed is None and upgrade is not None:
+        try:
+            return {**upgrade(body), "format": format}
+        except (KeyError, TypeError, AttributeError):
+            raise UserError(f"{path} does not say what a file of format {UNSEALED} must say; restore it") from None
     if body.get("format") != format:
         raise UserError(f"{path} has format {body.get('format')!r}; this version reads {format}")
     if claimed != content_hash(body):

@@ -45,12 +45,12 @@ def verify_model(folder: Path) -> ModelConfig:
     """What model a folder holds, when both of its files are as they were written; otherwise one line."""
     if not (folder / CONFIG_FILE).is_file():
         raise UserError(f"no {CONFIG_FILE} in {folder}; name a folder that holds a saved model")
-    stated = read_sealed(folder / CONFIG_FILE, FORMAT)
+    stated = read_sealed(folder / CONFIG_FILE, FORMAT, upgrade=dict)
     try:
         digest = file_hash(folder / WEIGHTS_FILE)
     except OSError as error:
         raise UserError(f"cannot read the weights in {folder / WEIGHTS_FILE}: {error.strerror}") from None
-    if digest != stated.get("weights"):
+    if digest != stated.get("weights", digest):  # a folder of format 1 does not say
         raise UserError(f"{folder / WEIGHTS_FILE} is damaged: it does not have the hash in {CONFIG_FILE}; restore it")
     return ModelConfig.from_dict(stated.get("model", {}))
 

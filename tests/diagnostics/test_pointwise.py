@@ -16,12 +16,11 @@ from scse.diagnostics.pointwise import FINITE_DIFFERENCE
 from scse.diagnostics.steering import steer, summary
 from scse.diagnostics.theory import theory
 from scse.errors import RunFailure, UserError
-from scse.progress import _Silent
+from scse.progress import SILENT
 from scse.recurrence import deviation_map
 from tinymodels import TINY, anchored, some_ids, tiny
 
 TOKENS = np.random.default_rng(0).integers(0, TINY.vocabulary, 16 * 8 + 1).astype(np.uint16)
-SILENT = _Silent()
 
 
 def diagnosis(model, steps=9, gain_steps=(), batch=4):

@@ -25,11 +25,10 @@ from scse.evaluation.calibration import (
 from scse.evaluation.perplexity import perplexity_over_depths, spread_windows, windows
 from scse.evaluation.rules import RULES
 from scse.evaluation.tokenwise import calibrate_tokens, freeze_tokens, tokenwise
-from scse.progress import _Silent
+from scse.progress import SILENT
 from scse.tasks.adaptive import CALIBRATION_WINDOWS, calibration_windows
 from tinymodels import TINY, some_ids, tiny
 
-SILENT = _Silent()
 TOKENS = np.random.default_rng(0).integers(0, TINY.vocabulary, 16 * 23 + 6).astype(np.uint16)
 CEILING = 12
 

@@ -18,7 +18,6 @@ from lm_eval.models.huggingface import HFLM
 from scse import Shape
 from scse.data.tokenizer import gpt2_tokenizer
 from scse.evaluation.completion import complete, last_word_completions
-from scse.progress import _Silent
 from tinymodels import tiny
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -66,11 +65,11 @@ def test_completion_agrees_with_lm_eval(family, tmp_path):
     answers = harness.loglikelihood(requests, disable_tqdm=True)
 
     examples = list(last_word_completions(texts, tokenizer))
-    (ours,) = complete(model, examples, [LOOPS], 5, _Silent())
+    (ours,) = complete(model, examples, [LOOPS], 5)
     tokens = sum(example.answer for example in examples)
     assert ours.target_ppl == pytest.approx(math.exp(-sum(ll for ll, _ in answers) / tokens), rel=1e-5)
     assert ours.word_ppl == pytest.approx(lm_eval_perplexity([ll for ll, _ in answers]), rel=1e-5)
     assert ours.exact_accuracy == sum(greedy for _, greedy in answers) / len(answers)
     for example, (loglikelihood, _) in zip(examples, answers, strict=True):
-        (alone,) = complete(model, [example], [LOOPS], 1, _Silent())
+        (alone,) = complete(model, [example], [LOOPS], 1)
         assert -math.log(alone.target_ppl) * example.answer == pytest.approx(loglikelihood, rel=1e-4)

@@ -14,7 +14,6 @@ from scse.cli import main
 from scse.data.tokenizer import gpt2_tokenizer
 from scse.errors import UserError
 from scse.evaluation.completion import Completion, complete, last_word_completions
-from scse.progress import _Silent
 from tinymodels import TINY, tiny
 
 DRAW = random.Random(0)
@@ -41,7 +40,7 @@ def direct(model, depth):
 @pytest.mark.parametrize("batch", [1, 3, 32])
 def test_equals_the_direct_computation(family, batch):
     model = tiny(family)
-    for result in complete(model, EXAMPLES, [1, 5], batch, _Silent()):
+    for result in complete(model, EXAMPLES, [1, 5], batch):
         nll, right, exact, count = direct(model, result.depth)
         assert result.target_ppl == pytest.approx(math.exp(nll / count), rel=1e-10)
         assert result.word_ppl == pytest.approx(math.exp(nll / len(EXAMPLES)), rel=1e-10)
@@ -55,7 +54,7 @@ def test_a_model_that_knows_the_answer_is_exact():
     with torch.no_grad():
         tokens = EXAMPLES[0].tokens[:-1]
         answer = int(model(torch.tensor([tokens]), 2)[0, -1].argmax())
-    (result,) = complete(model, [Completion([*tokens, answer], 1)], [2], 1, _Silent())
+    (result,) = complete(model, [Completion([*tokens, answer], 1)], [2], 1)
     assert (result.target_accuracy, result.exact_accuracy) == (1.0, 1.0)
 
 
@@ -71,9 +70,9 @@ def test_the_last_word_with_its_space_is_the_answer():
 
 def test_nothing_to_do_and_no_room():
     with pytest.raises(UserError, match="no examples"):
-        complete(tiny("scse"), [], [1], 4, _Silent())
+        complete(tiny("scse"), [], [1], 4)
     with pytest.raises(UserError, match="leaves no room"):
-        complete(tiny("scse"), [Completion([1, 2, 3], 3)], [1], 4, _Silent())
+        complete(tiny("scse"), [Completion([1, 2, 3], 3)], [1], 4)
 
 
 def test_the_command(tmp_path, capsys):

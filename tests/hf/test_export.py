@@ -23,7 +23,6 @@ from scse.cli import main as in_process
 from scse.errors import RunFailure, UserError
 from scse.evaluation.completion import complete, last_word_completions
 from scse.hf.export import export
-from scse.progress import _Silent
 from scse.runs import open_run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -250,7 +249,7 @@ def test_lm_eval_agrees_with_scse_lambada(folders, tmp_path, monkeypatch):
     examples = list(last_word_completions(passages, opened.tokenizer))
     tokens = sum(example.answer for example in examples)
     for loops, theirs in ((5, five), (3, default_ours)):
-        (ours,) = complete(opened.model, examples, [loops], 4, _Silent())
+        (ours,) = complete(opened.model, examples, [loops], 4)
         # lm-eval's perplexity is per answer, ours per token of the answers
         assert theirs["perplexity,none"] == pytest.approx(ours.target_ppl ** (tokens / len(examples)), rel=1e-4)
         assert theirs["acc,none"] == ours.exact_accuracy

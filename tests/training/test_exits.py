@@ -11,7 +11,6 @@ import torch
 from runs import run, write_corpus
 from scse import cli
 from scse.errors import UserError
-from scse.progress import _Silent
 from scse.recurrence.reading import MotionGate
 from scse.runs import open_run
 from scse.runs.exits import ABOUT_FILE, FOLDER, GATE_FILE
@@ -139,7 +138,7 @@ def test_unshared_layers_have_nothing_to_decide(corpus, tmp_path):
     opened = open_run(tmp_path / "run")
     data = opened.corpus(None, None, str(corpus.parent / "cache"), progress=False)
     with pytest.raises(UserError, match="a fixed depth, so there is nothing to decide"):
-        train_gate(opened.model, data, opened.config, ExitTraining(steps=2), _Silent())
+        train_gate(opened.model, data, opened.config, ExitTraining(steps=2))
 
 
 @pytest.mark.parametrize(

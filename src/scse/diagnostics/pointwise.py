@@ -27,7 +27,7 @@ from scse.diagnostics.differentials import (
 )
 from scse.evaluation.perplexity import whole_windows
 from scse.model import LoopedLM, State
-from scse.progress import Meter
+from scse.progress import SILENT, Meter
 from scse.recurrence import Frame, Recurrence, deviation_map
 
 RATIO_FLOOR = 1e-12
@@ -84,7 +84,7 @@ def diagnose(
     batch: int,
     batches: int,
     gain_steps: Sequence[int],
-    meter: Meter,
+    meter: Meter = SILENT,
 ) -> list[StepDiagnosis]:
     """Diagnose steps 0 … steps − 1 of ordinary trajectories; ratios are formed per batch and then averaged.
 

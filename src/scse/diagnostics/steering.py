@@ -19,7 +19,7 @@ from scse.data import Readable
 from scse.diagnostics.differentials import check_finite
 from scse.evaluation.perplexity import whole_windows
 from scse.model import LoopedLM, unroll
-from scse.progress import Meter
+from scse.progress import SILENT, Meter
 from scse.recurrence import Recurrence, deviation_map
 from scse.recurrence.base import anchor_of
 from scse.recurrence.drives import Injection
@@ -69,7 +69,9 @@ class Steering:
 
 
 @torch.no_grad()
-def steer(model: LoopedLM, tokens: Readable, inputs: int, steps: int, trained_depth: int, meter: Meter) -> Steering:
+def steer(
+    model: LoopedLM, tokens: Readable, inputs: int, steps: int, trained_depth: int, meter: Meter = SILENT
+) -> Steering:
     """Roll the first `inputs` windows out from their anchors, once per gain, in float64."""
     wide = copy.deepcopy(model).double()
     ids, _ = next(whole_windows(tokens, model.config.shape.context, inputs))

@@ -31,7 +31,7 @@ from scse.diagnostics.secants import (
 )
 from scse.evaluation.perplexity import whole_windows
 from scse.model import LoopedLM
-from scse.progress import Meter
+from scse.progress import SILENT, Meter
 from scse.recurrence import deviation_map
 from scse.recurrence.base import anchor_of
 
@@ -126,7 +126,7 @@ def theory(
     first: int,
     last: int,
     inputs: int,
-    meter: Meter,
+    meter: Meter = SILENT,
     order: int = VECTOR_ORDER,
 ) -> list[InputTheory]:
     """Analyse the first `inputs` windows from step `first` of their ordinary trajectories to the horizon `last`.
@@ -163,7 +163,7 @@ def one_input(model: LoopedLM, ids: Tensor, targets: Tensor, first: int) -> tupl
 
 
 def analyse(
-    step: StepMap, loss: Loss, start: Tensor, first: int, last: int, meter: Meter, order: int = VECTOR_ORDER
+    step: StepMap, loss: Loss, start: Tensor, first: int, last: int, meter: Meter = SILENT, order: int = VECTOR_ORDER
 ) -> InputTheory:
     """The lemma, the theorem, the corollaries and the proposition for any differentiable step map and loss."""
     paths = paired_paths(step, start, first, last)
@@ -192,7 +192,7 @@ def analyse(
     )
 
 
-def contraction(secants: Sequence[Secant], forcing: Tensor, meter: Meter) -> Contraction:
+def contraction(secants: Sequence[Secant], forcing: Tensor, meter: Meter = SILENT) -> Contraction:
     """Measure q and B. The first secant map carries nothing (E_{t_0} = 0), so the others decide."""
     q, B = 0.0, float(_norms(forcing).max())
     direction = torch.randn(forcing[0].shape, generator=torch.Generator().manual_seed(0), dtype=forcing.dtype)

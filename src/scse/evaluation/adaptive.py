@@ -16,7 +16,7 @@ from scse.evaluation.perplexity import counted_targets, windows
 from scse.evaluation.rules import ExitRule
 from scse.measure import elapsed
 from scse.model import LoopedLM, State, unroll
-from scse.progress import Meter
+from scse.progress import SILENT, Meter
 from scse.recurrence import Frame
 
 
@@ -51,7 +51,7 @@ def offline(
     ceiling: int,
     batch: int,
     limit: int | None,
-    meter: Meter,
+    meter: Meter = SILENT,
 ) -> list[AdaptiveResult]:
     """The paper's accounting: everything is unrolled to the ceiling, and each example is read where it would stop.
 
@@ -93,7 +93,7 @@ def online(
     ceiling: int,
     batch: int,
     limit: int | None,
-    meter: Meter,
+    meter: Meter = SILENT,
 ) -> AdaptiveResult:
     """Real early exit: an example leaves the batch when it stops, and a waiting one takes its place.
 

@@ -17,7 +17,7 @@ from scse.errors import UserError
 from scse.evaluation.perplexity import counted_targets, spread_windows
 from scse.evaluation.rules import ExitRule
 from scse.model import LoopedLM
-from scse.progress import Meter
+from scse.progress import SILENT, Meter
 
 # A threshold whose mean depth on validation misses its budget by more than this is not what was asked for.
 BUDGET_TOLERANCE = 1.5
@@ -45,7 +45,7 @@ def trace(
     ceiling: int,
     batch: int,
     count: int | None,
-    meter: Meter,
+    meter: Meter = SILENT,
     with_nll: bool = False,
 ) -> Trace:
     """Unroll `count` windows, spread over the data, to the ceiling; None: all of them.

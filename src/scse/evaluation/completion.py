@@ -16,7 +16,7 @@ from scse.data import Tokenizer
 from scse.errors import UserError
 from scse.evaluation.perplexity import perplexity
 from scse.model import LoopedLM
-from scse.progress import Meter
+from scse.progress import SILENT, Meter
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def last_word_completions(texts: Iterable[str], tokenizer: Tokenizer) -> Iterato
 
 @torch.no_grad()
 def complete(
-    model: LoopedLM, examples: Sequence[Completion], depths: Sequence[int], batch: int, meter: Meter
+    model: LoopedLM, examples: Sequence[Completion], depths: Sequence[int], batch: int, meter: Meter = SILENT
 ) -> list[CompletionResult]:
     """One result per depth, all depths from one unroll; texts longer than the model's context keep their end."""
     if not examples:

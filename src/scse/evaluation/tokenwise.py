@@ -19,7 +19,7 @@ from scse.evaluation.perplexity import counted_targets, spread_windows, windows
 from scse.evaluation.rules import ExitRule
 from scse.measure import elapsed
 from scse.model import LoopedLM, State
-from scse.progress import Meter
+from scse.progress import SILENT, Meter
 
 BISECTIONS = 14
 
@@ -50,7 +50,7 @@ def tokenwise(
     ceiling: int,
     batch: int,
     limit: int | None,
-    meter: Meter,
+    meter: Meter = SILENT,
 ) -> AdaptiveResult:
     """Perplexity with exit per token; `depths` are those of all tokens."""
     begin = time.perf_counter()

@@ -9,12 +9,12 @@ from scse.evaluation.perplexity import DepthResult, counted_targets, perplexity,
 from scse.generation.cache import make_cache
 from scse.generation.decode import Depth, settle
 from scse.model import LoopedLM
-from scse.progress import Meter
+from scse.progress import SILENT, Meter
 
 
 @torch.no_grad()
 def cached_perplexity(
-    model: LoopedLM, tokens: Readable, loops: int, kind: str, batch: int, limit: int | None, meter: Meter
+    model: LoopedLM, tokens: Readable, loops: int, kind: str, batch: int, limit: int | None, meter: Meter = SILENT
 ) -> DepthResult:
     """Perplexity at a fixed depth where every token sees those before it through a cache of `make_cache`'s `kind`."""
     total, count = 0.0, 0

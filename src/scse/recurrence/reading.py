@@ -84,4 +84,5 @@ class MotionGate(ExitGate):
         size = torch.linalg.vector_norm(after, dim=-1).clamp_min(self.eps)
         moved = torch.linalg.vector_norm(after - before, dim=-1) / size
         found: Tensor = self.proj(F.rms_norm(after, after.shape[-1:], eps=self.eps))[..., 0]
-        return found + self.motion * moved.clamp_min(self.eps).log()
+        slope: Tensor = self.motion * moved.clamp_min(self.eps).log()
+        return found + slope

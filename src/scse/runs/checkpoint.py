@@ -128,7 +128,7 @@ class CheckpointStore:
 
     def _validation(self, step: int) -> Validation | None:
         try:
-            return _validation_in(read_sealed(self.folder / f"step-{step}" / STATE, FORMAT))
+            return _validation_in(read_sealed(self.folder / f"step-{step}" / STATE, FORMAT, from_format_1))
         except UserError:
             return None
 
@@ -197,6 +197,11 @@ def refuse_misfit(folder: Path, model: nn.Module) -> None:
             raise UserError(f"{folder}: tensor '{name}' has shape {found[name]}, the model needs {shape}")
 
 
+def from_format_1(state: dict[str, Any]) -> dict[str, Any]:
+    """The hashes of a checkpoint's files were called 'sha256'."""
+    return {**{name: value for name, value in state.items() if name != "sha256"}, "files": state["sha256"]}
+
+
 def _validation_in(state: Mapping[str, Any]) -> Validation | None:
     ppl = state["validation_ppl"]
     return None if ppl is None else Validation(float(ppl), int(state.get("validation_loops", UNSTATED_LOOPS)))
@@ -204,7 +209,7 @@ def _validation_in(state: Mapping[str, Any]) -> Validation | None:
 
 def verify(folder: Path) -> Checkpoint:
     """The checkpoint in a folder, all hashes checked; a `UserError` names what is wrong."""
-    state = read_sealed(folder / STATE, FORMAT)
+    state = read_sealed(folder / STATE, FORMAT, from_format_1)
     try:
         found = Checkpoint(folder, int(state["step"]), _validation_in(state))
         hashes = {name: str(state["files"][name]) for name in (WEIGHTS, MOMENTS)}

@@ -116,7 +116,7 @@ def refuse_changes(folder: Path, begun: Mapping[str, Any], wanted: Mapping[str, 
 
 def read_run_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:
     """What a run was started with, and the hashes of its data."""
-    stored = read_sealed(folder / "config.json", FORMAT)
+    stored = read_sealed(folder / "config.json", FORMAT, upgrade=dict)
     train, data = stored.get("train"), stored.get("data")
     if not (isinstance(train, dict) and isinstance(data, dict)):
         raise UserError(f"{folder / 'config.json'} holds values of the wrong type; restore it")

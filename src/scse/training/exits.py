@@ -17,7 +17,7 @@ from scse.config import TrainConfig
 from scse.data import Corpus
 from scse.errors import UserError
 from scse.model import LoopedLM
-from scse.progress import Meter
+from scse.progress import SILENT, Meter
 from scse.recurrence.reading import MotionGate
 from scse.training.batches import batch_source
 from scse.training.streams import initialisation_seed
@@ -56,7 +56,7 @@ class GateScore:
 
 
 def train_gate(
-    model: LoopedLM, corpus: Corpus, config: TrainConfig, wanted: ExitTraining, meter: Meter
+    model: LoopedLM, corpus: Corpus, config: TrainConfig, wanted: ExitTraining, meter: Meter = SILENT
 ) -> tuple[MotionGate, GateScore]:
     """A gate for a frozen model, and its score on the last tenth of the steps, before each of them was learnt from.
 

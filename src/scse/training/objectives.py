@@ -156,8 +156,8 @@ class Expansion(Term):
             return state.recurrence.step(state.t, z, state.frame)
 
         with sdpa_kernel(SDPBackend.MATH):  # fused attention has no forward mode
-            _, pushed = torch.func.jvp(step, (state.z,), (direction,))
-        gain = pushed.flatten(1).square().sum(1) / direction.flatten(1).square().sum(1)
+            pushed: Tensor = torch.func.jvp(step, (state.z,), (direction,))[1]
+        gain: Tensor = pushed.flatten(1).square().sum(1) / direction.flatten(1).square().sum(1)
         return walk.counted * (gain - 1).clamp_min(0).mean()
 
 
