@@ -160,12 +160,12 @@ def read_sealed(path: Path, format: int, upgrade: Upgrade | None = None) -> dict
     Files of format 1 had no hash. Where `upgrade` says how one reads today, it is read as that.
     """
     body = read_json(path)
-    claimed = body.pop(SEAL, None)
-    if body.get("format") == UNSEALED and claimed is None and upgrade is not None:
+    if body.get("format") == UNSEALED and not isinstance(body.get(SEAL), str) and upgrade is not None:
         try:
             return {**upgrade(body), "format": format}
         except (KeyError, TypeError, AttributeError):
             raise UserError(f"{path} does not say what a file of format {UNSEALED} must say; restore it") from None
+    claimed = body.pop(SEAL, None)
     if body.get("format") != format:
         raise UserError(f"{path} has format {body.get('format')!r}; this version reads {format}")
     if claimed != content_hash(body):
