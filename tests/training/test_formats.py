@@ -26,6 +26,8 @@ def as_format_1(folder: Path) -> None:
         if not path.is_file():
             continue
         data = json.loads(path.read_text())
+        if data["format"] == 1:
+            continue
         data.pop(SEAL)
         data["format"] = 1
         data.pop("weights", None)

@@ -55,6 +55,21 @@ def draw_depth_response(axes: Axes, lines: Sequence[Line], trained: int) -> None
     axes.grid(axis="y", alpha=0.25)
 
 
+def draw_accuracy_response(axes: Axes, lines: Sequence[Line], trained: int) -> None:
+    """Right answers in percent against loop depth."""
+    for line in lines:
+        colour, marker = style(line.family)
+        depths = sorted(line.mean)
+        means = [line.mean[t] for t in depths]
+        axes.plot(depths, means, line.stroke, color=colour, marker=marker, label=line.label, linewidth=1.6)
+        low, high = ([line.mean[t] + side * line.sd.get(t, 0.0) for t in depths] for side in (-1, 1))
+        axes.fill_between(depths, low, high, color=colour, alpha=0.15, lw=0)
+    _depth_axis(axes, sorted({t for line in lines for t in line.mean}), trained)
+    axes.set_ylim(-3, 108)
+    axes.set_ylabel("right answers, %")
+    axes.grid(axis="y", alpha=0.25)
+
+
 def _depth_axis(axes: Axes, depths: list[int], trained: int) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(depths, [str(t) for t in depths])

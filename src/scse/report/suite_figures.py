@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from scse.config import assemble
 from scse.errors import unknown_name
 from scse.records.statistics import summarise
 from scse.report.anchor_start import draw_anchor_start
 from scse.report.bias_ratio import bias_ratio
 from scse.report.costs import exit_depths, pareto
-from scse.report.figures import PAGE, PHONE, Line, draw_depth_response, style
+from scse.report.figures import PAGE, PHONE, Line, draw_accuracy_response, draw_depth_response, style
 from scse.report.panels import panelled, plain, shared_legend, tidy
 from scse.report.pictures import Picture
 from scse.suites.evidence import Evidence
@@ -75,6 +76,27 @@ def depth_response(evidence: Evidence, room: float) -> Figure | None:
     return figure
 
 
+def accuracy_response(evidence: Evidence, room: float) -> Figure | None:
+    """A panel for each difficulty, easiest first, all answers before them."""
+    columns = [column for column in evidence.suite.columns if column.task == "accuracy"]
+    asked = sorted({column.difficulty for column in columns}, key=lambda hops: -1 if hops is None else hops)
+    panels = {}
+    for difficulty in asked:
+        column = next(column for column in columns if column.difficulty == difficulty)
+        if lines := _lines(evidence, evidence.suite.arms, column):
+            panels["all answers" if difficulty is None else f"difficulty {difficulty}"] = lines
+    if not panels:
+        return None
+    arm = evidence.suite.arms[0]
+    trained = assemble(arm.family, {"precision": "auto", **evidence.preset.settings(arm)}).max_loops
+    figure, places = panelled(panels, room, height=4.4)
+    for axes, lines in zip(places, panels.values(), strict=True):
+        draw_accuracy_response(axes, lines, trained)
+        tidy(axes)
+    shared_legend(figure)
+    return figure
+
+
 def _lines(evidence: Evidence, arms: Sequence[Arm], column: Column) -> list[Line]:
     lines = []
     seen: Counter[str] = Counter()
@@ -110,6 +132,11 @@ KINDS: Mapping[str, Kind] = {
         depth_response,
         "Test perplexity over evaluation depth, one set of weights per run; bands are one standard deviation over "
         "seeds, stars mark minima, the shaded depths are beyond those trained.",
+    ),
+    "accuracy-response": Kind(
+        accuracy_response,
+        "Right answers over evaluation depth, by how many steps away the answer is; bands are one standard deviation "
+        "over seeds, the shaded depths are beyond those trained.",
     ),
     "bias-ratio": Kind(
         bias_ratio,

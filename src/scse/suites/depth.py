@@ -94,6 +94,7 @@ DEPTH_TASKS = Suite(
             within=1.0,
         ),
     ),
+    figure="accuracy-response",
 )
 
 # Ways to train for depth, each the one before and something more.
@@ -176,6 +177,7 @@ DEPTH_TRAINING_CHASE = Suite(
         )
         for recipe in RECIPES
     ),
+    figure="accuracy-response",
 )
 
 DEPTH_SUITES = (DEPTH_TASKS, DEPTH_TRAINING, DEPTH_TRAINING_CHASE)
