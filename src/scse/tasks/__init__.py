@@ -12,6 +12,7 @@ from scse.tasks.anchor import Diagnose, Steering, Theory
 from scse.tasks.base import Column, Evaluated, Selection, Task, Where
 from scse.tasks.completion import Completion
 from scse.tasks.costs import Pareto, Profile, Size
+from scse.tasks.exits import Exits
 from scse.tasks.perplexity import CachedPerplexity, Perplexity
 
 __all__ = ["TASKS", "Column", "Evaluated", "Selection", "Task", "Where"]
@@ -29,6 +30,7 @@ TASKS: Registry[Task] = Registry(
         Theory(),
         Profile(),
         Size(),
+        Exits(),
         Pareto(),
     ),
 )

@@ -34,7 +34,7 @@ class Column:
     None: neither. `only` names the families that have such a number; empty: all. The depth of the task "diagnose" is
     the step t, counted from 0. With `since` the number is the change from that depth to `depth`. `seeds` are the only
     ones of an arm that are evaluated; empty: all. `beside`: the paper's table has no such column. `difficulty` is that
-    of a problem's answers; None: all of them.
+    of a problem's answers; None: all of them. `rule` is the exit rule of the task "exits".
     """
 
     header: str
@@ -52,11 +52,12 @@ class Column:
     seeds: tuple[int, ...] = ()
     beside: bool = False
     difficulty: int | None = None
+    rule: str = ""
 
     @property
     def timed(self) -> bool:
         """Whether another measurement of the same model gives another number."""
-        return self.metric in ("latency_ms", "tokens_per_second")
+        return self.metric in ("latency_ms", "tokens_per_second", "time")
 
     def parts(self) -> tuple[Column, ...]:
         """The columns of single depths behind this one: itself, or the two that a change is between."""
