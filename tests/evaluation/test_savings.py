@@ -19,12 +19,12 @@ CEILING = 6
 @pytest.mark.parametrize("name", ["update", "gate"])
 def test_the_fixed_depth_is_the_best_and_the_loss_is_kept(name):
     model = tiny("scse", spread=0.08, shape=replace(TINY, gate=True))
-    found = saving(model, TOKENS, TOKENS, RULES.find(name), 0.5, CEILING, batch=8)
+    found = saving(model, TOKENS, TOKENS, RULES.find(name), 20.0, CEILING, batch=8)
     depths = perplexity_over_depths(model, TOKENS, list(range(1, CEILING + 1)), 8)
     best = min(depths, key=lambda result: result.ppl)
     assert found.fixed_depth == best.depth
     assert found.fixed_ppl == pytest.approx(best.ppl)
-    assert found.ppl <= best.ppl * 1.005 * (1 + 1e-9), "calibrated and evaluated on the same text"
+    assert found.ppl <= best.ppl * 1.2 * (1 + 1e-9), "calibrated and evaluated on the same text"
     assert found.saved == pytest.approx(1 - found.mean_depth / best.depth)
     assert found.ppl_change == pytest.approx(found.ppl / best.ppl - 1)
     assert found.time > 0

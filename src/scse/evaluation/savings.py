@@ -44,7 +44,7 @@ def saving(
     limit: int | None = None,
     calibration: int | None = None,
 ) -> Saving:
-    """Calibrate on `calibration` windows of validation, then let examples leave early on `limit` windows of `tokens`."""
+    """Calibrate on `calibration` windows of validation, then evaluate on `limit` windows of `tokens`."""
     seen = trace(model, validation, rule, ceiling, batch, calibration, with_nll=True)
     threshold = calibrate_quality(seen, percent)
     depth = int(seen.nll.sum(axis=0).argmin()) + 1
