@@ -151,7 +151,7 @@ class LoadTest:
             self.seen.errors["connection refused"] += 1
         except (OSError, asyncio.IncompleteReadError, IndexError):
             self.seen.errors["connection broken"] += 1
-        except (ValueError, LookupError):
+        except (ValueError, LookupError, TypeError):
             self.seen.errors["an answer in no known form"] += 1
 
     async def _ask(self, kind: str, body: bytes) -> None:

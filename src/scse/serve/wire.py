@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 KEY_VARIABLE = "SCSE_API_KEY"
 
 
-
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
