@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "scse"
 # A module or package may import what stands in its own row, in no circle, and in the rows below. Nothing else.
 LAYERS = {
     "commands": ["cli", "__main__"],
-    "products": ["api", "testing", "demo", "demo_chase", "report", "lens", "hf", "interchange", "bench"],
+    "products": ["api", "testing", "demo", "demo_chase", "report", "lens", "hf", "serve", "interchange", "bench"],
     "suites": ["suites"],
     "tasks": ["tasks"],
     "work": ["training", "evaluation", "diagnostics", "generation"],

@@ -12,6 +12,7 @@ from scse import LoopedLM, model_config
 from scse.bench.generation import DecodingBench
 from scse.bench.reference import PlainSCSE
 from scse.bench.rows import Row
+from scse.bench.serving import ServingBench
 from scse.bench.training import StepBench
 from scse.cli import main
 from scse.measure import best_seconds, peak_bytes, time_by_kind
@@ -80,12 +81,20 @@ def test_the_command_prints_every_measure(capsys):
     printed = capsys.readouterr()
     report = json.loads(printed.out)
     measures = " ".join(row["measure"] for row in report["rows"])
-    for part in ("matrix-product rate", "float32 reference", "bfloat16 reference", "peak memory", "one more loop"):
+    for part in (
+        "matrix-product rate",
+        "float32 reference",
+        "bfloat16 reference",
+        "peak memory",
+        "one more loop",
+        "FLOP bound",
+    ):
         assert part in measures
     # However often they told of their progress, the parts come to as many pieces as they announce.
     assert [line.split(" pieces")[0] for line in printed.err.splitlines() if ": done, " in line] == [
         f"bench, training: done, {StepBench('mini', 256, 1).pieces}",
         f"bench, generation: done, {DecodingBench('mini', 1).pieces}",
+        f"bench, serving: done, {ServingBench('mini', 1).pieces}",
     ]
     assert main(["bench", "--repeats", "0"]) == 2
 
@@ -93,17 +102,19 @@ def test_the_command_prints_every_measure(capsys):
 @pytest.mark.parametrize(
     ("only", "parts"),
     [
-        ([], ["training", "generation"]),
+        ([], ["training", "generation", "serving"]),
         (["--only", "training"], ["training"]),
         (["--only", "generation"], ["generation"]),
+        (["--only", "serving"], ["serving"]),
     ],
-    ids=["both", "training", "generation"],
+    ids=["all", "training", "generation", "serving"],
 )
 def test_the_table_says_which_bars_were_met(only, parts, monkeypatch, capsys):
     monkeypatch.setattr(
         StepBench, "run", lambda self, meter: iter([Row("step", 0.9, "×", "≥ 1", False), Row("rate", 7, "G")])
     )
     monkeypatch.setattr(DecodingBench, "run", lambda self, meter: iter([Row("token", 1.2, "×", "≤ 1.5", True)]))
+    monkeypatch.setattr(ServingBench, "run", lambda self, meter: iter([Row("served", 1.1, "×", "≤ 1.02", False)]))
     assert main(["bench", "--scale", "mini", "--tokens", "256", *only]) == 0
     title, *lines = capsys.readouterr().out.splitlines()
     assert title.strip() == "mini; training with 256 tokens a step"
@@ -111,5 +122,6 @@ def test_the_table_says_which_bars_were_met(only, parts, monkeypatch, capsys):
     expected = {
         "training": [["training", "step", "0.9", "×", "≥ 1", "no", ""], ["training", "rate", "7", "G", "", "", ""]],
         "generation": [["generation", "token", "1.2", "×", "≤ 1.5", "yes", ""]],
+        "serving": [["serving", "served", "1.1", "×", "≤ 1.02", "no", ""]],
     }
     assert rows == [row for part in parts for row in expected[part]]

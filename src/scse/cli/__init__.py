@@ -20,7 +20,7 @@ from scse.signals import Terminated, stops_raise
 
 SECONDS_TO_SPEAK = 10.0
 
-# name -> what `scse --help` says; the module is scse.cli.<name>, with _ for -, and one more where Python keeps the name
+# name -> what `scse --help` says; the module is scse.cli.<name>, with _ for - and after a name that Python keeps
 COMMANDS = {
     "demo": "the main job in miniature: train three families, turn the depth knob",
     "train": "train a model; the same command again continues it",
@@ -32,6 +32,8 @@ COMMANDS = {
     "export": "a run as a folder that transformers loads",
     "import": "weights of another project as a run",
     "generate": "continue a text at any depth, with a cache and early exit",
+    "serve": "a run or an export over HTTP, as OpenAI's API, with depth per request",
+    "load-test": "ask a server much at once: throughput, latencies, depth, errors",
     "lambada": "last-word completion: perplexity and accuracy of the answers",
     "adaptive": "calibrated early exit: mean loop budgets, offline accounting and real savings",
     "pareto": "quality against FLOPs, time and cache memory",

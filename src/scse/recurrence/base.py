@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from scse.errors import UserError
@@ -44,6 +45,10 @@ class Frame:
     def overwrite(self, rows: Tensor, other: Frame) -> None:
         """Put the rows of another frame in the place of some of ours."""
         self._map(lambda tensor, new: tensor.index_copy_(0, rows, new), other)
+
+    def beside(self, other: Frame) -> Frame:
+        """The rows of both, ours first."""
+        return self._map(lambda tensor, more: torch.cat([tensor, more]), other)
 
     def _map(self, change: Callable[[Tensor, Tensor], Tensor], other: Frame) -> Frame:
         changed: dict[str, Any] = {}

@@ -1,0 +1,112 @@
+"""Serve a run or an exported folder over HTTP, in OpenAI's forms, with depth as a field of the request.
+
+  POST /v1/completions, /v1/chat/completions    also streamed; fields beyond OpenAI's: loops, exit_rule, exit_threshold,
+                                                budget, deadline
+  GET  /v1/models, /health, /metrics            what is served, whether it can be asked, numbers for Prometheus
+
+It listens on this machine alone unless --host says otherwise. Ctrl-C or SIGTERM finishes what is under way and ends it.
+One line of JSON per request goes to standard error, without any text of prompts or answers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from contextlib import suppress
+
+from scse.cli.common import Arguments, require_positive
+from scse.serve.wire import KEY_VARIABLE, is_loopback
+
+MIB = 1 << 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", metavar="RUN", help="a run folder, or one that 'scse export' wrote")
+    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="where to listen")
+    parser.add_argument("--port", type=int, default=8000, metavar="P", help="0 takes any free one")
+    parser.add_argument("--api-key", metavar="K", help=f"ask for this key (default: {KEY_VARIABLE}, else none)")
+    parser.add_argument("--name", metavar="N", help="the model's name (default: the folder's)")
+    parser.add_argument("--max-batch", type=int, default=16, metavar="N", help="sequences that run at once")
+    parser.add_argument("--queue", type=int, default=256, metavar="N", help="sequences that may wait")
+    parser.add_argument("--loops", type=int, metavar="T", help="loops of a request that names none (default: 8)")
+    parser.add_argument("--max-loops", type=int, default=64, metavar="T", help="the most a request may ask for")
+    parser.add_argument("--exit-rule", default="update", metavar="R", help="exit rule of requests that name none")
+    parser.add_argument("--exit-threshold", type=float, metavar="X", help="threshold of early exit per token")
+    parser.add_argument(
+        "--cache-mib", type=int, metavar="M", help="for keys and values (default: half the free memory)"
+    )
+    parser.add_argument("--deadline", type=float, metavar="S", help="seconds after which a request ends")
+    parser.add_argument("--max-body-kib", type=int, default=1024, metavar="K", help="the longest body of a request")
+    parser.add_argument("--grace", type=int, default=30, metavar="S", help="seconds to finish in when told to stop")
+    parser.add_argument("--quiet", action="store_true", help="no line per request")
+
+
+def run(args: Arguments) -> None:
+    from scse.errors import UserError
+    from scse.evaluation.rules import RULES
+
+    require_positive(args, "max_batch", "queue", "loops", "max_loops", "cache_mib", "max_body_kib")
+    for name in ("exit_threshold", "deadline", "grace"):
+        if getattr(args, name) is not None and not getattr(args, name) >= 0:
+            raise UserError(f"--{name.replace('_', '-')} must not be negative, got {getattr(args, name)}")
+    RULES.find(args.exit_rule)
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise UserError("serving needs starlette and uvicorn; pip install 'scse[serve]'") from None
+    serve(args)
+
+
+def serve(args: Arguments) -> None:
+    from dataclasses import replace
+
+    from scse.machine import keep_freed_memory
+    from scse.serve.app import Settings
+    from scse.serve.ask import Defaults
+    from scse.serve.limits import Limits
+    from scse.serve.served import open_served
+    from scse.serve.server import Server
+    from scse.signals import STOPS
+
+    keep_freed_memory()
+    served = open_served(args.run)
+    if args.name:
+        served = replace(served, name=args.name)
+    loops = args.loops or served.loops
+    key = args.api_key or os.environ.get(KEY_VARIABLE) or None
+    limits = Limits(
+        lanes=args.max_batch,
+        queue=args.queue,
+        loops=max(loops, args.max_loops),
+        cache_bytes=(args.cache_mib or free_mib() // 2) * MIB,
+    )
+    defaults = Defaults(loops, args.exit_rule, args.exit_threshold, args.deadline)
+    local = is_loopback(args.host)
+    settings = Settings(key, args.max_body_kib << 10, loopback_only=local)
+    server = Server(served, args.host, args.port, limits, defaults, settings, args.grace)
+    log_requests(not args.quiet)
+    # uvicorn hands the signal that ended it on; here that is the ordinary end
+    with suppress(*STOPS):
+        where = "this machine only" if local else "reachable from elsewhere" + ("" if key else ", and without a key")
+        print(f"serve: {server.address}/v1   ({served.name}; {where}; Ctrl-C ends it)", flush=True)
+        server.run()
+
+
+def log_requests(wanted: bool) -> None:
+    """Lines of JSON, as they are, on standard error."""
+    log = logging.getLogger("scse.serve.requests")
+    log.propagate = False
+    log.setLevel(logging.INFO if wanted else logging.CRITICAL)
+    if not log.handlers:
+        log.addHandler(logging.StreamHandler(sys.stderr))
+
+
+def free_mib() -> int:
+    """Memory that nobody uses now, or two GiB where the system does not say."""
+    try:
+        return max(2, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB)
+    except (ValueError, OSError, AttributeError):
+        return 2048

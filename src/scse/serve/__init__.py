@@ -1,0 +1,1 @@
+"""A server for looped models: depth per request, and batches that are refilled between loops."""

@@ -1,0 +1,313 @@
+"""The scheduler over (request, token, loop). It knows nothing of networks or texts.
+
+Sequences join and leave between loops. Rows of equally many new positions share one batch at any depths where the
+recurrence does not look at t, and are grouped by t where it does. Prompts are taken in chunks beside the rows that
+decode. What a sequence answers does not depend on what else is running; only when it does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from scse.flops import around_flops, body_flops, head_flops
+from scse.generation import Depth, KVCache, settle
+from scse.model import LoopedLM
+from scse.serve.counters import Counters
+from scse.serve.flight import Flight, Landed
+from scse.serve.head import Patience, read
+from scse.serve.limits import Limits, Refused, check, needed
+from scse.serve.pages import PagedCache
+from scse.serve.sequence import Sequence, Token
+
+log = logging.getLogger("scse.serve")
+
+
+class Engine:
+    """`submit` and `cancel` may be called from any thread; `tick` by one thread, which is the one that computes."""
+
+    def __init__(self, model: LoopedLM, limits: Limits | None = None) -> None:
+        self.model, self.limits, self.counters = model.eval(), limits or Limits(), Counters()
+        # A family that cannot be cached says so here, in a line of its own.
+        settle(model, torch.zeros(1, 1, dtype=torch.long), KVCache(model, 1, 1).append(1), Depth(1))
+        self._in_step = model.recurrence.step_dependent
+        self._news = threading.Condition()
+        self._arrived: deque[Sequence] = deque()
+        self._waiting = 0
+        self._stopping = False
+        self._flops = (
+            head_flops(model.config.shape) + around_flops(model.config.shape),
+            body_flops(model.config.shape),
+        )
+        self._reset()
+
+    def _reset(self) -> None:
+        self.cache = PagedCache(self.model, self.limits.lanes, self.limits.loops)
+        self._free = list(range(self.limits.lanes - 1, -1, -1))
+        self._queues: dict[object, deque[Sequence]] = {}
+        self._running: list[Sequence] = []
+        self._prefilling: deque[Sequence] = deque()
+        self._flights: dict[tuple[int, int], Flight] = {}
+        self._at_head: list[tuple[Sequence, Tensor, int]] = []
+        self._promised = 0
+        self._patience = Patience()
+
+    # ------------------------------------------------- from any thread
+
+    def submit(self, sequences: list[Sequence]) -> None:
+        """Queue the sequences of one request, all or none."""
+        for sequence in sequences:
+            check(self.cache, self.limits, sequence.wanted)
+            sequence.need = needed(self.cache, sequence.wanted)
+        with self._news:
+            if self._stopping:
+                raise Refused("the server is shutting down; ask another one", 503)
+            if self._waiting + len(sequences) > self.limits.queue:
+                self.counters.refused += 1
+                raise Refused(f"{self._waiting} sequences are waiting already; try again later", 429)
+            self._waiting += len(sequences)
+            self._arrived.extend(sequences)
+            self._news.notify()
+
+    def cancel(self, sequences: Iterable[Sequence]) -> None:
+        """End sequences that nobody waits for any more."""
+        with self._news:
+            for sequence in sequences:
+                sequence.cancelled = True
+            self._news.notify()
+
+    @property
+    def waiting(self) -> int:
+        """Sequences that have no lane yet."""
+        return self._waiting
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    def run(self) -> None:
+        """Work until `stop` has been called and everything accepted before is answered."""
+        while True:
+            with self._news:
+                while not (self._waiting or self._running):
+                    if self._stopping:
+                        return
+                    self._news.wait()
+            try:
+                self.tick()
+            except Exception:
+                log.exception("the engine failed; its sequences end, and it goes on")
+                self.counters.failures += 1
+                self._fail_all()
+
+    def stop(self) -> None:
+        with self._news:
+            self._stopping = True
+            self._news.notify()
+
+    # ------------------------------------------------- the thread that computes
+
+    @torch.inference_mode()
+    def tick(self) -> bool:
+        """One loop for every row that is under way, and what follows from it; False when nothing is left to do."""
+        self._collect()
+        self._drop_those_over()
+        self._admit()
+        self._start_chunks()
+        begin, waiting = time.perf_counter(), len(self._at_head)
+        flights, self._flights = list(self._flights.items()), {}
+        for (count, t), flight in flights:
+            self.counters.loops += flight.count == 1
+            self.counters.row_loops += len(flight) * (flight.count == 1)
+            landed = flight.advance()
+            if len(flight):
+                self._flights[count, t + self._in_step] = flight
+            if landed is not None:
+                self._land(landed)
+        self._patience.looped(time.perf_counter() - begin, waiting, len(self._running) - waiting)
+        if self._at_head and (not self._flights or self._patience.exhausted):
+            self._read_head()
+        if not self._running and not self._waiting:
+            self.cache.trim()
+        return bool(self._running or self._waiting)
+
+    def _collect(self) -> None:
+        with self._news:
+            arrived, self._arrived = self._arrived, deque()
+        for sequence in arrived:
+            self._queues.setdefault(sequence.group, deque()).append(sequence)
+
+    def _drop_those_over(self) -> None:
+        """End what was cancelled or is past its deadline, wherever it stands."""
+        now = time.monotonic()
+        for queue in list(self._queues.values()):
+            for sequence in [one for one in queue if one.over(now)]:
+                queue.remove(sequence)
+                self._left_queue(sequence)
+                self._tell_end(sequence, sequence.over(now) or "")
+        over = {one for one in self._running if one.over(now)}
+        if not over:
+            return
+        for key, flight in list(self._flights.items()):
+            stay = [place for place, one in enumerate(flight.sequences) if one not in over]
+            if not stay:
+                del self._flights[key]
+            elif len(stay) < len(flight):
+                flight.keep(stay)
+        self._at_head = [entry for entry in self._at_head if entry[0] not in over]
+        self._prefilling = deque(one for one in self._prefilling if one not in over)
+        for sequence in over:
+            self._end(sequence, sequence.over(now) or "")
+
+    def _admit(self) -> None:
+        """Give free lanes to those who hold fewest, the oldest first; who comes next waits until its memory is free."""
+        while self._free and self._queues:
+            held = {group: sum(one.group is group for one in self._running) for group in self._queues}
+            group = min(self._queues, key=lambda one: held[one])
+            sequence = self._queues[group][0]
+            size = self.cache.need_bytes(sequence.need)
+            if self._promised + size > self.limits.cache_bytes:
+                return
+            self._queues[group].popleft()
+            self._left_queue(sequence)
+            self._promised += size
+            self.cache.reserve(sequence.need)
+            sequence.lane = self._free.pop()
+            self._running.append(sequence)
+            self._prefilling.append(sequence)
+
+    def _left_queue(self, sequence: Sequence) -> None:
+        if not self._queues[sequence.group]:
+            del self._queues[sequence.group]
+        with self._news:
+            self._waiting -= 1
+
+    def _start_chunks(self) -> None:
+        """Let chunks of prompts join while there is room for them beside what decodes."""
+        under_way = sum(flight.count * len(flight) for flight in self._flights.values() if flight.count > 1)
+        groups: dict[int, list[Sequence]] = {}
+        while self._prefilling:
+            sequence = self._prefilling[0]
+            count = min(self.limits.chunk, len(sequence.wanted.prompt) - sequence.settled)
+            if under_way and under_way + count > self.limits.prefill:
+                break
+            under_way += count
+            groups.setdefault(count, []).append(self._prefilling.popleft())
+        for count, sequences in groups.items():
+            self._take_off(sequences, count)
+
+    def _take_off(self, sequences: list[Sequence], count: int) -> None:
+        flight = Flight(self.model, self.cache, sequences, count)
+        if (count, 0) in self._flights:
+            self._flights[count, 0].join(flight)
+        else:
+            self._flights[count, 0] = flight
+
+    def _land(self, landed: Landed) -> None:
+        """Prompts that are not through go on with their next chunk; everything else waits for the head."""
+        for sequence, outputs, taken in zip(landed.sequences, landed.outputs, landed.taken, strict=True):
+            prompt, begin = len(sequence.wanted.prompt), sequence.settled
+            sequence.settled += len(outputs)
+            if begin < prompt and sequence.wanted.scores and not self._score(sequence, outputs, taken, begin):
+                continue
+            if sequence.settled < prompt:
+                self._prefilling.append(sequence)
+            elif sequence.wanted.new_tokens == 0:
+                self._end(sequence, "length")
+            else:
+                self._at_head.append((sequence, outputs[-1], int(taken[-1])))
+
+    def _score(self, sequence: Sequence, outputs: Tensor, taken: Tensor, begin: int) -> bool:
+        """Tell what the model thought of the prompt's tokens; False where it thought nothing that is a number."""
+        targets = sequence.wanted.prompt[begin + 1 : begin + 1 + len(outputs)]
+        if not targets:
+            return True
+        logits = self.model.head(outputs[: len(targets)])
+        scored = read(logits, list(targets), taken.tolist(), sequence.wanted.logprobs or 0)
+        if scored is None:
+            self._diverged(sequence)
+            return False
+        sequence.sink.prompt(scored)
+        return True
+
+    def _read_head(self) -> None:
+        """The head for all rows that wait for it; each then takes its next token through the loops, or has ended."""
+        begin = time.perf_counter()
+        rows, self._at_head = self._at_head, []
+        logits = self.model.head(torch.stack([outputs for _, outputs, _ in rows]))
+        sound = logits.sum(1).isfinite().tolist()
+        self._patience.read(time.perf_counter() - begin)
+        self.counters.heads += 1
+        self.counters.head_rows += len(rows)
+        going = []
+        for (sequence, _, loops), scores, good in zip(rows, logits, sound, strict=True):
+            if not good:
+                self._diverged(sequence)
+            elif self._answer(sequence, scores, loops):
+                going.append(sequence)
+        if going:
+            self._take_off(going, 1)
+
+    def _answer(self, sequence: Sequence, logits: Tensor, loops: int) -> bool:
+        """Pick the next token and tell it; whether the sequence goes on."""
+        wanted, counters = sequence.wanted, self.counters
+        picked = wanted.sampling.pick(logits, sequence.draws)
+        if not sequence.answered:
+            counters.first_token.add(time.monotonic() - sequence.arrived)
+        counters.new_tokens += 1
+        counters.new_token_loops += loops
+        self._count_flops(loops, wanted.loops)
+        sequence.tokens.append(picked)
+        sequence.spent += loops
+        if picked == wanted.stop:
+            self._end(sequence, "stop")
+            return False
+        scored = None if wanted.logprobs is None else read(logits[None], [picked], [loops], wanted.logprobs)
+        if sequence.sink.token(Token(picked, loops) if scored is None else scored[0]):
+            self._end(sequence, "stop")
+            return False
+        if sequence.answered >= wanted.new_tokens:
+            self._end(sequence, "length")
+            return False
+        return True
+
+    def _diverged(self, sequence: Sequence) -> None:
+        self._end(sequence, "failed", "the model's numbers overflowed at this depth; ask for fewer loops")
+
+    def _end(self, sequence: Sequence, reason: str, message: str = "") -> None:
+        """Free the lane and what it held, and say why."""
+        self._running.remove(sequence)
+        self.cache.release(sequence.lane)
+        self.cache.reserve(sequence.need, -1)
+        self._promised -= self.cache.need_bytes(sequence.need)
+        self._free.append(sequence.lane)
+        self._tell_end(sequence, reason, message)
+
+    def _tell_end(self, sequence: Sequence, reason: str, message: str = "") -> None:
+        counters = self.counters
+        counters.prompt_tokens += min(sequence.settled, len(sequence.wanted.prompt))
+        counters.ended[reason] = counters.ended.get(reason, 0) + 1
+        counters.whole.add(time.monotonic() - sequence.arrived)
+        sequence.sink.end(reason, message)
+
+    def _fail_all(self) -> None:
+        """Begin anew after an error that should not have been."""
+        with self._news:
+            lost = [*self._running, *self._arrived, *(one for queue in self._queues.values() for one in queue)]
+            self._arrived.clear()
+            self._waiting = 0
+        self._reset()
+        for sequence in lost:
+            self._tell_end(sequence, "failed", "the server made a mistake; its log says more")
+
+    def _count_flops(self, loops: int, most: int) -> None:
+        around, body = self._flops
+        bodies = self.model.recurrence.bodies_per_step
+        self.counters.flops += around + loops * bodies * body
+        self.counters.full_flops += around + most * bodies * body

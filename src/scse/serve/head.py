@@ -1,0 +1,55 @@
+"""The vocabulary head: for whom it is worth waiting, and what is told of its logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from scse.serve.sequence import Token
+
+FIXED_SHARE = 0.6  # of a call's time, which does not grow with its rows: the weights are read from memory once a call
+SMOOTHING = 0.2
+
+
+class Patience:
+    """A call of the head costs nearly as much for one row as for sixteen, so rows that are done wait for others.
+
+    They do until their waiting has cost as much as the call they save: in each loop the machine's time times the share
+    of rows that stood still. This decides when a token comes, never which.
+    """
+
+    def __init__(self) -> None:
+        self._call: float | None = None
+        self._lost = 0.0
+
+    def looped(self, seconds: float, waiting: int, moving: int) -> None:
+        """A loop was taken while so many rows waited."""
+        if waiting:
+            self._lost += seconds * waiting / (waiting + moving)
+
+    def read(self, seconds: float) -> None:
+        """The head was called."""
+        self._call = seconds if self._call is None else self._call + SMOOTHING * (seconds - self._call)
+        self._lost = 0.0
+
+    @property
+    def exhausted(self) -> bool:
+        return self._lost >= FIXED_SHARE * (self._call or 0.0)
+
+
+def read(logits: Tensor, tokens: Sequence[int], loops: Sequence[int], top: int) -> list[Token] | None:
+    """The log-probabilities of some tokens [R] under logits [R, V], each beside the `top` likeliest.
+
+    None where they are not numbers.
+    """
+    scores = F.log_softmax(logits.float() if logits.dtype.itemsize < 4 else logits, dim=-1)
+    if not bool(scores.amax(1).isfinite().all()):
+        return None
+    best, names = scores.topk(top, dim=1)
+    found = []
+    for row, (token, taken) in enumerate(zip(tokens, loops, strict=False)):
+        others = tuple(zip(names[row].tolist(), best[row].tolist(), strict=True))
+        found.append(Token(token, taken, float(scores[row, token]), others))
+    return found

@@ -1,0 +1,62 @@
+"""How much a server takes on, and what it says where that is not enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from scse.errors import UserError
+from scse.serve.pages import Need, PagedCache
+from scse.serve.sequence import Wanted
+
+
+class Refused(UserError):
+    """There is no room now, or there never will be: `status` says which, as HTTP does."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How many sequences run at once and wait, how deep one may go, how much cache there is, and how many positions of
+    prompts are under way at once, in chunks of at most so many."""
+
+    lanes: int = 16
+    queue: int = 256
+    loops: int = 64
+    cache_bytes: int = 1 << 30
+    chunk: int = 64
+    prefill: int = 128
+
+    def __post_init__(self) -> None:
+        for name in (field.name for field in fields(self)):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name.replace('_', ' ')} must be at least 1, got {getattr(self, name)}")
+
+
+def needed(cache: PagedCache, wanted: Wanted) -> Need:
+    """The most a sequence can come to hold. A rule may ask for the coda after every loop."""
+    return cache.need(wanted.positions, wanted.loops, traced=wanted.threshold is not None)
+
+
+def check(cache: PagedCache, limits: Limits, wanted: Wanted) -> None:
+    """Refuse what could never be answered."""
+    shape = cache.model.config.shape
+    if not wanted.prompt:
+        raise Refused("the prompt is empty; give at least one token of text to go on from")
+    if not all(0 <= token < shape.vocabulary for token in wanted.prompt):
+        raise Refused(f"the prompt has a token outside the vocabulary of {shape.vocabulary}")
+    if not 1 <= wanted.loops <= limits.loops:
+        raise Refused(f"loops must be between 1 and {limits.loops}, got {wanted.loops}")
+    if wanted.positions > shape.context:
+        raise Refused(
+            f"a prompt of {len(wanted.prompt)} tokens and {wanted.new_tokens} new ones do not fit into the model's "
+            f"{shape.context} positions; shorten the prompt or ask for fewer"
+        )
+    size = cache.need_bytes(needed(cache, wanted))
+    if size > limits.cache_bytes:
+        raise Refused(
+            f"this needs {size / 2**20:.1f} MiB of cache and the server has {limits.cache_bytes / 2**20:.1f}; "
+            "ask for fewer tokens or loops"
+        )

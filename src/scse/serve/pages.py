@@ -1,0 +1,331 @@
+"""A cache whose memory follows what is used: entries of one position each, handed out as loops are taken.
+
+Shapes: R rows, L new positions of each, n the longest row so far, K key and value heads, k width of a head.
+
+Rows stand at positions and depths of their own. A table says for every (lane, slot, position) which entry holds its
+keys and values; a position that rests lets all deeper loops point to one entry, where the recurrence allows that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from scse.evaluation.rules import Codas
+from scse.model import LoopedLM
+from scse.recurrence import Recurrence
+from scse.recurrence.base import Frame
+
+FIRST_ENTRIES = 256
+
+
+class Store:
+    """Entries for some layers that are always used together. Entry 0 is zero for ever: it stands for nothing, so that
+    no row ever multiplies what another row left behind."""
+
+    def __init__(self, model: LoopedLM, layers: int, slots: int, lanes: int) -> None:
+        shape, weight = model.config.shape, model.tokens.weight
+        self.layers = layers
+        self._weight = weight.detach()
+        self._entry = (2, shape.kv_heads or shape.heads, shape.head_width)
+        self.table = torch.zeros(lanes, slots * bool(layers), shape.context, dtype=torch.long, device=weight.device)
+        self.reserved = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self.data = self._weight.new_zeros(self.layers, FIRST_ENTRIES + 1, *self._entry)
+        self._free = torch.arange(FIRST_ENTRIES, 0, -1, device=self.table.device)
+        self._left = FIRST_ENTRIES
+
+    @property
+    def entry_bytes(self) -> int:
+        """What one entry takes, over all layers."""
+        return self.layers * int(self.data[0, 0].nbytes)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.data.nbytes)
+
+    @property
+    def used(self) -> int:
+        return len(self._free) - self._left
+
+    def claim(self, lanes: Tensor, slots: Tensor, columns: Tensor) -> Tensor:
+        """The entries of some columns [R, L], new ones where there were none."""
+        place = lanes[:, None], slots[:, None], columns
+        found = self.table[place]
+        missing = found == 0
+        count = int(missing.sum())
+        if count:
+            found[missing] = self._take(count)
+            self.table[place] = found
+        return found
+
+    def release(self, lane: int) -> None:
+        """Give back everything a lane holds."""
+        held = self.table[lane].unique()
+        held = held[held > 0]
+        self._free[self._left : self._left + len(held)] = held
+        self._left += len(held)
+        self.table[lane] = 0
+
+    def trim(self) -> None:
+        """Return the memory of earlier requests, when nothing is held."""
+        if not self.used and len(self._free) > FIRST_ENTRIES:
+            self._clear()
+
+    def _take(self, count: int) -> Tensor:
+        if count > self._left:
+            self._grow(count - self._left)
+        self._left -= count
+        return self._free[self._left : self._left + count].clone()
+
+    def _grow(self, least: int) -> None:
+        """Double, but hold no more than has been promised to those who are running."""
+        size = len(self._free)
+        more = max(least, min(size, self.reserved - size))
+        self.data = torch.cat([self.data, self.data.new_zeros(self.layers, more, *self._entry)], dim=1)
+        fresh = torch.arange(size + more, size, -1, device=self._free.device)
+        self._free = torch.cat([self._free[: self._left], fresh, self._free.new_zeros(size - self._left)])
+        self._left += more
+
+
+@dataclass(frozen=True)
+class Need:
+    """The most entries a sequence can hold: of the loops, of the prelude, of the coda."""
+
+    loops: int
+    prelude: int
+    coda: int
+
+
+class PagedCache:
+    """The stores of loops, prelude and coda, and the sums behind the zero-deviation mask, for so many lanes.
+
+    A lane is the place of one running sequence. The coda's slot 0 holds the states in which positions ended, slot
+    1 + t those after t loops, for exit rules that read predictions.
+    """
+
+    def __init__(self, model: LoopedLM, lanes: int, loops: int) -> None:
+        shape = model.config.shape
+        self.model, self.lanes, self.loops = model, lanes, loops
+        self.bodies, self.layers = model.recurrence.bodies_per_step, shape.core
+        self.looped = Store(model, self.bodies * self.layers, loops, lanes)
+        self.prelude = Store(model, shape.prelude, 1, lanes)
+        self.coda = Store(model, shape.coda, loops + 2, lanes)
+        self.stores = [store for store in (self.looped, self.prelude, self.coda) if store.layers]
+        weight = model.tokens.weight
+        self.energies = torch.zeros(lanes, loops, dtype=weight.dtype, device=weight.device)
+        self.traced = torch.zeros(lanes, dtype=torch.bool, device=weight.device)
+
+    def need(self, positions: int, loops: int, traced: bool) -> Need:
+        """What a sequence of so many positions can come to hold."""
+        slots = 1 + (loops + 1 if traced else 0)
+        shape = self.model.config.shape
+        return Need(positions * loops, positions * bool(shape.prelude), positions * slots * bool(shape.coda))
+
+    def need_bytes(self, need: Need) -> int:
+        counts = (need.loops, need.prelude, need.coda)
+        stores = (self.looped, self.prelude, self.coda)
+        return sum(count * store.entry_bytes for count, store in zip(counts, stores, strict=True) if store.layers)
+
+    def reserve(self, need: Need, sign: int = 1) -> None:
+        self.looped.reserved += sign * need.loops
+        self.prelude.reserved += sign * need.prelude
+        self.coda.reserved += sign * need.coda
+
+    @property
+    def nbytes(self) -> int:
+        """What is held for keys and values."""
+        return sum(store.nbytes for store in self.stores)
+
+    @property
+    def used_bytes(self) -> int:
+        """As much of it as sequences have filled."""
+        return sum(store.used * store.entry_bytes for store in self.stores)
+
+    def release(self, lane: int) -> None:
+        for store in self.stores:
+            store.release(lane)
+        self.energies[lane] = 0
+        self.traced[lane] = False
+
+    def trim(self) -> None:
+        for store in self.stores:
+            store.trim()
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the new positions of some rows stand: their lanes [R], their first columns [R], how many each has."""
+
+    lanes: Tensor
+    begins: Tensor
+    count: int
+
+    @cached_property
+    def columns(self) -> Tensor:
+        """[R, L]"""
+        return self.begins[:, None] + torch.arange(self.count, device=self.begins.device)
+
+    @cached_property
+    def longest(self) -> int:
+        return int(self.begins.max()) + self.count
+
+    @cached_property
+    def visible(self) -> Tensor | None:
+        """Which columns each new position may see [R, 1, L, n]; None: all of them."""
+        if self.count == 1 and bool((self.begins == self.begins[0]).all()):
+            return None
+        seen = torch.arange(self.longest, device=self.begins.device)
+        return (seen <= self.columns[..., None])[:, None]
+
+    def rows(self, keep: Tensor) -> Places:
+        return Places(self.lanes[keep], self.begins[keep], self.count)
+
+    def beside(self, other: Places) -> Places:
+        """The rows of both, ours first."""
+        return Places(torch.cat([self.lanes, other.lanes]), torch.cat([self.begins, other.begins]), self.count)
+
+
+@dataclass(frozen=True)
+class PagedView:
+    """A `Memory` of rows that have taken `depths` [R] loops, and may take `most` [R] at all.
+
+    Where a method is given a t, the rows' own depths count: a recurrence that looks at t is only ever shown rows of
+    one depth, and one that does not look cannot tell.
+    """
+
+    cache: PagedCache
+    places: Places
+    depths: Tensor
+    most: Tensor
+
+    @property
+    def positions(self) -> Tensor:
+        return self.places.columns
+
+    def prelude(self) -> PagedLayers:
+        return PagedLayers(self, self.cache.prelude, torch.zeros_like(self.depths), 0)
+
+    def loop(self, t: int) -> PagedLoop:
+        return PagedLoop(self, self.depths)
+
+    def coda(self, t: int | None = None) -> PagedLayers:
+        slots = torch.zeros_like(self.depths) if t is None else 1 + self.depths
+        return PagedLayers(self, self.cache.coda, slots, 0, traced=t is not None)
+
+    def codas(self) -> Codas:
+        """What the coda has seen of earlier positions one loop ago and now, for exit rules."""
+        return self.at(self.depths - 1).coda(0), self.coda(0)
+
+    def rows(self, keep: Tensor) -> PagedView:
+        return PagedView(self.cache, self.places.rows(keep), self.depths[keep], self.most[keep])
+
+    def at(self, depths: Tensor) -> PagedView:
+        """The same rows at other depths."""
+        return replace(self, depths=depths)
+
+    def rest(self, recurrence: Recurrence, t: int, z: Tensor, frame: Frame) -> None:
+        """Rows that stopped before their deepest loop are seen as they are by later positions that go deeper."""
+        self._rest_in_coda(recurrence, z, frame)
+        for further in range(int((self.most - self.depths).max())):
+            going = self.depths + further < self.most
+            view = self.rows(going).at(self.depths[going] + further)
+            place = view.places.lanes, view.depths
+            before = self.cache.energies[place]
+            recurrence.remember(t + further, z[going], frame.rows(going), view.loop(t + further))
+            if recurrence.rests_unchanged:
+                view._share(self.cache.energies[place] - before)
+                return
+
+    def _share(self, added: Tensor) -> None:
+        """Let all deeper loops point to what this one remembers, and add the same to their sums of squares."""
+        store, lanes, columns = self.cache.looped, self.places.lanes, self.places.columns
+        known = store.table[lanes[:, None], self.depths[:, None], columns]
+        for row, lane in enumerate(lanes.tolist()):
+            deeper = slice(int(self.depths[row]) + 1, int(self.most[row]))
+            store.table[lane, deeper, columns[row]] = known[row]
+            self.cache.energies[lane, deeper] += added[row]
+
+    def _rest_in_coda(self, recurrence: Recurrence, z: Tensor, frame: Frame) -> None:
+        traced = self.cache.traced[self.places.lanes]
+        if not bool(traced.any()):
+            return
+        for further in range(1, int((self.most - self.depths).max()) + 1):
+            going = traced & (self.depths + further <= self.most)
+            if bool(going.any()):
+                view = self.rows(going).at(self.depths[going] + further)
+                self.cache.model.outputs(recurrence.hidden(z[going], frame.rows(going)), view.coda(0))
+
+
+@dataclass(frozen=True)
+class PagedLoop:
+    """One loop of some rows: a `LoopMemory`."""
+
+    view: PagedView
+    depths: Tensor
+
+    def past(self, body: int) -> PagedLayers:
+        cache = self.view.cache
+        return PagedLayers(self.view, cache.looped, self.depths, body * cache.layers)
+
+    def energy(self, added: Tensor) -> Tensor:
+        place = self.view.places.lanes, self.depths
+        total: Tensor = self.view.cache.energies[place] + added.sum(1)
+        self.view.cache.energies[place] = total
+        return total
+
+
+@dataclass(frozen=True)
+class PagedLayers:
+    """The layers from `first` on of a store, at one slot of each row: `Pasts`."""
+
+    view: PagedView
+    store: Store
+    slots: Tensor
+    first: int
+    traced: bool = False
+
+    @cached_property
+    def written(self) -> Tensor:
+        """The entries of the new positions [R·L]"""
+        places = self.view.places
+        return self.store.claim(places.lanes, self.slots, places.columns).flatten()
+
+    @cached_property
+    def read(self) -> Tensor:
+        """The entries of all positions so far, 0 where a row is shorter than the longest [R·n]"""
+        places = self.view.places
+        return self.store.table[places.lanes, self.slots, : places.longest].flatten()
+
+    def layer(self, number: int) -> PagedPast:
+        if self.traced:
+            self.view.cache.traced[self.view.places.lanes] = True
+        return PagedPast(self, self.first + number)
+
+
+@dataclass(frozen=True)
+class PagedPast:
+    """One layer of some rows: a `Past`."""
+
+    layers: PagedLayers
+    number: int
+
+    @property
+    def positions(self) -> Tensor:
+        return self.layers.view.positions
+
+    def put(self, k: Tensor, v: Tensor) -> None:
+        both = torch.stack([k.transpose(1, 2), v.transpose(1, 2)], dim=2).flatten(0, 1)
+        entries = self.layers.written  # first, because making room replaces the data
+        self.layers.store.data[self.number].index_copy_(0, entries, both)
+
+    def seen(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        places, store = self.layers.view.places, self.layers.store
+        found = store.data[self.number].index_select(0, self.layers.read)
+        found = found.view(len(places.lanes), places.longest, *found.shape[1:])
+        return found[:, :, 0].transpose(1, 2), found[:, :, 1].transpose(1, 2), places.visible

@@ -1,0 +1,105 @@
+"""A service on a socket: the engine in a thread of its own, uvicorn in this one."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+
+from scse.errors import UserError
+from scse.serve.app import Service, Settings
+from scse.serve.ask import Defaults
+from scse.serve.engine import Engine
+from scse.serve.limits import Limits
+from scse.serve.served import Served
+
+log = logging.getLogger("scse.serve")
+GRACE_SECONDS = 30
+
+
+class Server:
+    """Listens from the moment it is made; `run` answers until it is told to stop."""
+
+    def __init__(
+        self,
+        served: Served,
+        host: str,
+        port: int,
+        limits: Limits,
+        defaults: Defaults,
+        settings: Settings,
+        grace: int = GRACE_SECONDS,
+    ) -> None:
+        self.socket = listen(host, port)
+        self.engine = Engine(served.model, limits)
+        self.service = Service(served, self.engine, defaults, settings)
+        config = uvicorn.Config(
+            self.service.app(),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=grace,
+        )
+        self.http = _Draining(config, self.service)
+
+    @property
+    def address(self) -> str:
+        host, port = self.socket.getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    def run(self) -> None:
+        """Answer until a signal or `stop`; then what is under way is finished, within the grace."""
+        with self._engine_at_work():
+            self.http.run(sockets=[self.socket])
+
+    def stop(self) -> None:
+        self.service.draining = True
+        self.http.should_exit = True
+
+    @contextmanager
+    def _engine_at_work(self) -> Iterator[None]:
+        worker = threading.Thread(target=self.engine.run, name="engine", daemon=True)
+        worker.start()
+        try:
+            yield
+        finally:
+            self.engine.stop()
+            worker.join(timeout=5)
+            self.socket.close()
+
+
+class _Draining(uvicorn.Server):
+    """Says so at /health once it has been told to stop."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.service.draining = True
+        super().handle_exit(sig, frame)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there, or one line."""
+    if not 0 <= port <= 65535:
+        raise UserError(f"--port must be between 0 and 65535, got {port}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    found = socket.socket(family, socket.SOCK_STREAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind((host, port))
+        found.listen(2048)
+    except OSError as error:
+        found.close()
+        raise UserError(f"cannot listen on {host}:{port} ({error.strerror}); choose another --host or --port") from None
+    found.setblocking(False)
+    return found
