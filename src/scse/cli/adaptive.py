@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from scse.cli.common import (
     Arguments,
     add_evaluation,
+    add_precision,
+    open_chosen,
     positive_ints,
     print_json,
     print_rows,
@@ -44,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"validation windows to choose thresholds on (default: all; with --limit at least {CALIBRATION_WINDOWS})",
     )
     parser.add_argument("--mode", metavar="M", help="offline, online or token (default: offline and online)")
+    add_precision(parser)
     add_evaluation(parser)
 
 
@@ -51,7 +54,6 @@ def run(args: Arguments) -> None:
     from scse.config.adaptive import EXAMPLE_MODES, AdaptiveSettings
     from scse.errors import UserError
     from scse.machine import keep_freed_memory
-    from scse.runs import open_run
     from scse.tasks.adaptive import Adaptive, calibration_windows
 
     require_positive(args, "ceiling", "batch", "limit", "calibrate")
@@ -68,7 +70,7 @@ def run(args: Arguments) -> None:
         modes=EXAMPLE_MODES if args.mode is None else (args.mode,),
     )
     keep_freed_memory()
-    opened = open_run(args.run)
+    opened = open_chosen(args.run, args)
     found = Adaptive().at(opened, selection_of(args), settings).keep(opened)
     if args.json:
         print_json(found.rows)

@@ -12,7 +12,7 @@ import argparse
 import sys
 from contextlib import suppress
 
-from scse.cli.common import Arguments, add_json, print_json, require_positive
+from scse.cli.common import Arguments, add_json, add_precision, open_chosen, print_json, require_positive
 
 DEFAULT_PAGE = "lens.html"
 
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="F.html", help=f"the page (default {DEFAULT_PAGE})")
     parser.add_argument("--serve", action="store_true", help="a live page on this machine instead")
     parser.add_argument("--port", type=int, metavar="P", help="of --serve (default: any free one)")
+    add_precision(parser)
     add_json(parser)
 
 
@@ -48,7 +49,7 @@ def run(args: Arguments) -> None:
         return
     if text is None:
         raise UserError("there is no text to look at; give some with --text or --file, or use --serve")
-    found = lens([expand(name) for name in args.runs], text, loops=args.loops)
+    found = lens([open_chosen(expand(name), args) for name in args.runs], text, loops=args.loops)
     if args.json and args.out is None:
         print_json(found.plain())
         return
@@ -85,7 +86,7 @@ def serve(args: Arguments, text: str) -> None:
     from scse.lens import subject
     from scse.lens.serve import Server
 
-    subjects = [subject(expand(name)) for name in args.runs]
+    subjects = [subject(open_chosen(expand(name), args)) for name in args.runs]
     # From the moment the address is printed, Ctrl-C is the ordinary end.
     with Server(subjects, text, args.loops, args.port or 0) as server, suppress(KeyboardInterrupt):
         print(f"lens: {server.address}   (this machine only; Ctrl-C ends it)", flush=True)

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from scse.cli.common import (
     Arguments,
     add_evaluation,
+    add_precision,
+    open_chosen,
     positive_ints,
     print_rows,
     require_picture,
@@ -42,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budgets", type=ints_or_none, default=[4, 8], metavar="B,B", help="mean adaptive, or 'none'")
     parser.add_argument("--ceiling", type=int, default=48, metavar="T", help="most loops of an example (default 48)")
     parser.add_argument("--out", metavar="PICTURE", help="draw perplexity against FLOPs and time (.png or .svg)")
+    add_precision(parser)
     add_evaluation(parser)
 
 
@@ -55,7 +58,6 @@ def run(args: Arguments) -> None:
     from scse.evaluation.pareto import frontier
     from scse.machine import keep_freed_memory
     from scse.report.figures import pareto_figure
-    from scse.runs import open_run
     from scse.tasks.adaptive import calibration_windows
     from scse.tasks.costs import Pareto
 
@@ -66,7 +68,7 @@ def run(args: Arguments) -> None:
     if args.budgets and max(args.budgets) > args.ceiling:
         raise UserError(f"a budget of {max(args.budgets)} is above the ceiling of {args.ceiling}; raise --ceiling")
     keep_freed_memory()
-    runs = [open_run(folder) for folder in dict.fromkeys(args.runs)]
+    runs = [open_chosen(folder, args) for folder in dict.fromkeys(args.runs)]
     require_one_text(runs, args.data)
     budgets = tuple(dict.fromkeys(args.budgets))
     settings = AdaptiveSettings(budgets=budgets, ceiling=args.ceiling, calibration=calibration_windows(args.limit))

@@ -13,7 +13,16 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scse.cli.common import Arguments, add_data_folders, add_family, add_json, add_scale, print_json, settings
+from scse.cli.common import (
+    Arguments,
+    add_data_folders,
+    add_device,
+    add_family,
+    add_json,
+    add_scale,
+    print_json,
+    settings,
+)
 from scse.families import DEFAULT_FAMILY
 
 if TYPE_CHECKING:
@@ -36,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=int, metavar="N", help="optimiser steps")
     parser.add_argument("--seed", type=int, metavar="N", help="for initialisation, data order, depth and dropout")
+    add_device(parser)
     parser.add_argument("--precision", metavar="P", default="auto", help="auto, float32 or bfloat16")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="change one option by name")
     parser.add_argument("--out", required=True, metavar="RUN", help="the run folder")
@@ -69,6 +79,7 @@ def run(args: Arguments) -> None:
         strategy=args.strategy,
         tensorboard=args.tensorboard,
         quiet=args.quiet,
+        device=args.device,
     )
     keep_freed_memory()
     outcome = train(config, args.out, options)

@@ -72,7 +72,8 @@ class Steering:
 def steer(model: LoopedLM, tokens: Readable, inputs: int, steps: int, trained_depth: int, meter: Meter) -> Steering:
     """Roll the first `inputs` windows out from their anchors, once per gain, in float64."""
     wide = copy.deepcopy(model).double()
-    ids, _ = next(whole_windows(tokens, model.config.shape.context, inputs))
+    found, _ = next(whole_windows(tokens, model.config.shape.context, inputs))
+    (ids,) = model.place(found)
     e = wide.embed(ids)
     frame = wide.recurrence.begin(e)
     zero = torch.zeros_like(anchor_of(frame.anchor))
@@ -214,7 +215,7 @@ def plane(points: np.ndarray) -> np.ndarray:
 
 
 def _sequence_mean(x: Tensor) -> np.ndarray:
-    mean: np.ndarray = x.mean(dim=1).numpy()
+    mean: np.ndarray = x.mean(dim=1).cpu().numpy()
     return mean
 
 

@@ -17,13 +17,21 @@ CHUNK_TOKENS = 512
 
 
 def counted(targets: Tensor) -> Tensor | None:
-    """Which targets count, flattened [N]; None where all do, as in text. A negative target does not."""
+    """Which targets count, flattened [N]; None where all do, as in text. A negative target does not.
+
+    Also None on an accelerator: to ask would be to wait for it. There the head passes over those that do not count.
+    """
+    if targets.device.type != "cpu":
+        return None
     chosen = targets.flatten() >= 0
     return None if chosen.all() else chosen
 
 
 def head_nll(hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int = CHUNK_TOKENS) -> Tensor:
-    """Σ_i −log softmax(hidden_i · weightᵀ)[targets_i], differentiable once in `hidden` and `weight`."""
+    """Σ_i −log softmax(hidden_i · weightᵀ)[targets_i], differentiable once in `hidden` and `weight`.
+
+    On an accelerator targets may be negative and then do not count; on a CPU `counted` has left them out.
+    """
     flat = hidden.reshape(-1, hidden.shape[-1])
     if torch.is_grad_enabled():
         total: Tensor = _HeadNLL.apply(flat, weight, targets.reshape(-1), chunk)
@@ -35,7 +43,7 @@ def head_nll(hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int = CHUNK
 def token_nll(hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int = CHUNK_TOKENS) -> Tensor:
     """−log softmax(hidden · weightᵀ)[targets] for each token [N]; no gradients."""
     head = _ChunkedHead(hidden, weight, chunk)
-    return torch.cat([-head.log_probabilities(h).gather(1, y[:, None])[:, 0] for h, y in head.chunks(targets)])
+    return torch.cat([-head.picked(head.log_probabilities(h), y) for h, y in head.chunks(targets)])
 
 
 class _HeadNLL(torch.autograd.Function):
@@ -49,9 +57,8 @@ class _HeadNLL(torch.autograd.Function):
         grad_hidden = []
         for h, y in head.chunks(targets):
             log_p = head.log_probabilities(h)
-            total -= log_p.gather(1, y[:, None]).sum()
-            # d nll / d logits = softmax − onehot(target), written over the log-probabilities.
-            gradient = log_p.exp_().scatter_add_(1, y[:, None], log_p.new_full((len(y), 1), -1.0)).to(head.dtype)
+            total -= head.picked(log_p, y).sum()
+            gradient = head.gradient(log_p, y).to(head.dtype)
             grad_hidden.append((gradient @ head.table).to(hidden.dtype))
             _add_product(grad_weight, gradient.t(), h)
         ctx.save_for_backward(torch.cat(grad_hidden), grad_weight)
@@ -65,10 +72,14 @@ class _HeadNLL(torch.autograd.Function):
 
 
 class _ChunkedHead:
-    """The head's products in the precision that autocast asks for, one reused buffer for the logits."""
+    """The head's products in the precision that autocast asks for, one reused buffer for the logits.
+
+    `passes_over`: targets may be negative, and then count nothing.
+    """
 
     def __init__(self, hidden: Tensor, weight: Tensor, chunk: int) -> None:
         kind = hidden.device.type
+        self.passes_over = kind != "cpu"
         self.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
         self.table = weight.detach().to(self.dtype)
         self.hidden = hidden.detach()
@@ -87,6 +98,19 @@ class _ChunkedHead:
         else:
             logits.copy_(torch.mm(h, self.table.t()))
         return torch.log_softmax(logits, 1, out=logits)
+
+    def picked(self, log_p: Tensor, targets: Tensor) -> Tensor:
+        """log p(target) of each token [n]"""
+        if not self.passes_over:
+            return log_p.gather(1, targets[:, None])[:, 0]
+        found = log_p.gather(1, targets.clamp_min(0)[:, None])[:, 0]
+        return torch.where(targets >= 0, found, torch.zeros_like(found))
+
+    def gradient(self, log_p: Tensor, targets: Tensor) -> Tensor:
+        """d nll / d logits = softmax − onehot(target), written over the log-probabilities."""
+        places = targets.clamp_min(0) if self.passes_over else targets
+        found = log_p.exp_().scatter_add_(1, places[:, None], log_p.new_full((len(places), 1), -1.0))
+        return found.mul_((targets >= 0)[:, None]) if self.passes_over else found
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

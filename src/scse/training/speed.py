@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from functools import cache
 
 import torch
 
 from scse.config import TrainConfig
 from scse.flops import token_flops
-from scse.measure import elapsed
+from scse.measure import clock, elapsed
 
 SMALLEST_PRODUCT = 256
 SECONDS_TO_GROW = 0.1
@@ -40,11 +39,9 @@ def measure_rate(dtype: torch.dtype, device: torch.device, largest: int = 2048, 
 
 def _seconds(dtype: torch.dtype, device: torch.device, size: int) -> float:
     left, right = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(2))
-    begin = time.perf_counter()
+    begin = clock(device)
     torch.mm(left, right)
-    if device.type == "cuda":  # pragma: no cover: needs a GPU
-        torch.cuda.synchronize(device)
-    return elapsed(begin)
+    return elapsed(begin, device)
 
 
 def training_flops(config: TrainConfig, applications: int) -> float:
