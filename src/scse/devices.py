@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -69,9 +70,9 @@ def wide(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
-def autocast(precision: str, device: torch.device) -> torch.autocast:
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """Matrix products in this precision; states, norms, sums and losses stay as they are."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:

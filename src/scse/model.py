@@ -5,10 +5,11 @@ Shapes: B batch, L positions, d width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -129,6 +130,12 @@ class LoopedLM(nn.Module):
     def device(self) -> torch.device:
         """Where the weights are, and where ids and targets must be."""
         return self.tokens.weight.device
+
+    def compile_step(self, backend: str | Callable[..., Any] = "inductor") -> None:
+        """Compile the step of the recurrence, once for all loops and depths. Steps under a cache stay as they are."""
+        # Dropout is then drawn as it is without compiling.
+        options = {"fallback_random": True} if backend == "inductor" else None
+        self.recurrence.compile_step(backend=backend, options=options)
 
     def place(self, ids: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """A host's batch of ids, and whatever belongs to it, on the model's device.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from scse.cli.common import (
     Arguments,
+    add_compile,
     add_evaluation,
     add_precision,
     open_chosen,
@@ -47,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--mode", metavar="M", help="offline, online or token (default: offline and online)")
     add_precision(parser)
+    add_compile(parser)
     add_evaluation(parser)
 
 

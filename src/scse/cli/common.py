@@ -104,11 +104,17 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_compile(parser: argparse.ArgumentParser) -> None:
+    """For the commands whose loops run without a cache."""
+    parser.add_argument("--compile", action="store_true", help="compile the step first; needs a C++ compiler on a CPU")
+
+
 def open_chosen(folder: str | Path, args: Arguments, float64: bool = False) -> Run:
     """A run, opened as the options say. `float64`: such numbers are needed, which not every device has."""
     from scse.runs import open_run
 
-    return open_run(folder, args.device, getattr(args, "precision", "float32"), float64)
+    precision, compiled = getattr(args, "precision", "float32"), getattr(args, "compile", False)
+    return open_run(folder, args.device, precision, float64=float64, compiled=compiled)
 
 
 def add_batch(parser: argparse.ArgumentParser, unit: str = "windows") -> None:

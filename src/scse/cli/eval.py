@@ -15,6 +15,7 @@ import argparse
 
 from scse.cli.common import (
     Arguments,
+    add_compile,
     add_evaluation,
     add_precision,
     open_chosen,
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--difficulty", type=positive_ints, metavar="N,N", help="of a problem: how hard the answers are"
     )
     add_precision(parser)
+    add_compile(parser)
     add_evaluation(parser)
 
 

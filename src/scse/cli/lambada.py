@@ -11,6 +11,7 @@ import argparse
 
 from scse.cli.common import (
     Arguments,
+    add_compile,
     add_evaluation,
     add_precision,
     open_chosen,
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("--depths", type=positive_ints, default=[8, 48], metavar="T,T", help="loop depths")
     add_precision(parser)
+    add_compile(parser)
     add_evaluation(parser, unit="passages", data="lambada")
 
 

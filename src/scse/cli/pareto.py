@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from scse.cli.common import (
     Arguments,
+    add_compile,
     add_evaluation,
     add_precision,
     open_chosen,
@@ -45,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ceiling", type=int, default=48, metavar="T", help="most loops of an example (default 48)")
     parser.add_argument("--out", metavar="PICTURE", help="draw perplexity against FLOPs and time (.png or .svg)")
     add_precision(parser)
+    add_compile(parser)
     add_evaluation(parser)
 
 

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import argparse
 
-from scse.cli.common import Arguments, add_json, add_precision, open_chosen, positive_ints, print_rows, require_positive
+from scse.cli.common import (
+    Arguments,
+    add_compile,
+    add_json,
+    add_precision,
+    open_chosen,
+    positive_ints,
+    print_rows,
+    require_positive,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tag", default="", metavar="TEXT", help="a label kept in the record")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_precision(parser)
+    add_compile(parser)
     add_json(parser)
 
 

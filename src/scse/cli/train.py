@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from scse.cli.common import (
     Arguments,
+    add_compile,
     add_data_folders,
     add_device,
     add_family,
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, metavar="N", help="optimiser steps")
     parser.add_argument("--seed", type=int, metavar="N", help="for initialisation, data order, depth and dropout")
     add_device(parser)
+    add_compile(parser)
     parser.add_argument("--precision", metavar="P", default="auto", help="auto, float32 or bfloat16")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="change one option by name")
     parser.add_argument("--out", required=True, metavar="RUN", help="the run folder")
@@ -80,6 +82,7 @@ def run(args: Arguments) -> None:
         tensorboard=args.tensorboard,
         quiet=args.quiet,
         device=args.device,
+        compile=args.compile,
     )
     keep_freed_memory()
     outcome = train(config, args.out, options)

@@ -137,7 +137,7 @@ def perplexity_over_depths(
                 meter.advance(counted_targets(targets))
     finally:
         model.train(was_training)
-    means = {depth: total.item() / count for depth, total in sums.items()}
+    means = {depth: total / count for depth, total in zip(sums, torch.stack([*sums.values()]).tolist(), strict=True)}
     return [DepthResult(depth, means[depth], perplexity(means[depth]), count) for depth in depths]
 
 

@@ -57,11 +57,17 @@ class Run:
 
 
 def open_run(
-    folder: str | Path, device: str | torch.device = "auto", precision: str = "float32", float64: bool = False
+    folder: str | Path,
+    device: str | torch.device = "auto",
+    precision: str = "float32",
+    *,
+    float64: bool = False,
+    compiled: bool = False,
 ) -> Run:
     """The finished model of a run or, while it is unfinished, its newest checkpoint that verifies.
 
     On a device by name; 'auto' is the accelerator where there is one, and `float64` says that such numbers are needed.
+    With `compiled`, the step is compiled when it is first taken.
     """
     folder, place = Path(folder), resolve_device(device, float64)
     checked_choice("precision", precision, PRECISIONS_OF_INFERENCE)
@@ -74,8 +80,11 @@ def open_run(
     if tokenizer.digest != data.get("tokenizer"):
         raise UserError(f"{folder / 'model' / 'tokenizer.json'} is not the tokenizer of this run; restore it")
     if (folder / "model" / "config.json").is_file():
-        return Run(folder, config, load_model(folder / "model", place), tokenizer, config.steps, precision)
-    model, step = _newest_model(folder, config)
+        model, step = load_model(folder / "model"), config.steps
+    else:
+        model, step = _newest_model(folder, config)
+    if compiled:
+        model.compile_step()
     return Run(folder, config, model.to(place), tokenizer, step, precision)
 
 

@@ -157,7 +157,7 @@ def infers(at: Callable[Concatenate[_T, Run, _P], _R]) -> Callable[Concatenate[_
     """Lets an evaluation compute in the precision that its run was opened with."""
 
     @wraps(at)
-    def within(task: _T, run: Run, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+    def within(task: _T, run: Run, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         with run.inference():
             return at(task, run, *args, **kwargs)
 

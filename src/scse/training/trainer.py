@@ -98,6 +98,8 @@ class Trainer:
         self.batches = batch_source(corpus, self.config)
         self.feed = Feed(self.batches, here.device)
         self.model = LoopedLM(self.config.model, seed=initialisation_seed(self.config.seed)).to(here.device).train()
+        if options.compile:
+            self.model.compile_step()
         self.store = CheckpointStore(folder / "checkpoints", options.keep)
         self.start = starting_checkpoint(config, options) if not self.store.steps() else None
         if self.start is not None:
