@@ -45,6 +45,10 @@ KERNELS = {
     "aten::mkldnn_linear": "matrix products",
     "aten::_scaled_dot_product_flash_attention_for_cpu": "attention",
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": "attention",
+    "aten::_flash_attention_forward": "attention",
+    "aten::_flash_attention_backward": "attention",
+    "aten::_efficient_attention_forward": "attention",
+    "aten::_efficient_attention_backward": "attention",
     "aten::_log_softmax": "softmax of the head",
     "aten::exp_": "softmax of the head",
     "aten::random_": "dropout masks",
@@ -52,14 +56,17 @@ KERNELS = {
 }
 
 
-def time_by_kind(piece: Callable[[], object]) -> dict[str, float]:
+def time_by_kind(piece: Callable[[], object], device: torch.device = CPU) -> dict[str, float]:
     """The share of the time that goes to each kind of kernel, largest first."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    activity, on_cpu = torch.profiler.ProfilerActivity, device.type == "cpu"
+    with torch.profiler.profile(activities=[activity.CPU] if on_cpu else [activity.CPU, activity.CUDA]) as profile:
         piece()
+        synchronise(device)
     seconds: dict[str, float] = {}
     for event in profile.key_averages():
         kind = KERNELS.get(event.key, "element-wise and the rest")
-        seconds[kind] = seconds.get(kind, 0.0) + event.self_cpu_time_total
+        spent = event.self_cpu_time_total if on_cpu else event.self_device_time_total
+        seconds[kind] = seconds.get(kind, 0.0) + spent
     total = sum(seconds.values())
     return {kind: part / total for kind, part in sorted(seconds.items(), key=lambda pair: -pair[1])}
 

@@ -99,7 +99,7 @@ class StepBench:
         floor = 3 * self.tokens * (body + head_flops(self.shape)) / rate
         note = f"nothing exact is more than {reference['float32'] / floor:.2f}× the float32 reference"
         yield Row("all matrix products at the best rate", floor, "s", note=note)
-        parts = time_by_kind(self.ours(MEAN_DEPTHS[0]))
+        parts = time_by_kind(self.ours(MEAN_DEPTHS[0]), self.device)
         self.meter.advance()
         where = ", ".join(f"{kind} {share:.0%}" for kind, share in parts.items())
         yield Row("share of that rate reached", floor / step, "", "≥ 0.55", floor / step >= 0.55, f"time: {where}")

@@ -23,7 +23,7 @@ def combine(
     recurrence: Recurrence, z: Tensor, x: Tensor, u: Tensor, frame: Frame, masked: bool, memory: LoopMemory | None
 ) -> Tensor:
     """keep(z, x) + mask(Δ)·gain(z, u)"""
-    q = recurrence.gain(z, u)
+    q: Tensor = recurrence.gain(z, u)
     if masked:
         q = recurrence.mask(recurrence.coordinates, z, frame, q, memory)
     kept: Tensor = recurrence.keep(z, x)

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from scse.devices import resolve_device
+from scse.devices import CPU, resolve_device
 from scse.errors import UserError
 from scse.model import LoopedLM
 
@@ -82,6 +82,10 @@ def world(device_name: str = "auto") -> Iterator[World]:
         if ":" in device_name:
             raise UserError(f"several processes cannot share {device_name}; leave --device out, or use cuda")
         device = resolve_device(f"cuda:{local}")
+    if (
+        size > 1 and device.type == "mps"
+    ):  # pragma: no cover: needs a Mac, and torch exchanges nothing there
+        device = CPU
     if device.type == "cuda":  # pragma: no cover: needs a GPU
         torch.cuda.set_device(device)
     if size > 1:

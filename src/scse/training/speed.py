@@ -24,12 +24,14 @@ def _known_rate(dtype: torch.dtype, device: torch.device, threads: int) -> float
     return measure_rate(dtype, device)
 
 
-def measure_rate(dtype: torch.dtype, device: torch.device, largest: int = 2048, repeats: int = 3) -> float:
+def measure_rate(dtype: torch.dtype, device: torch.device, largest: int | None = None, repeats: int = 3) -> float:
     """The best of some measurements made now, of products that grow until one takes long.
 
-    Where the hardware does not multiply in a type, the largest would take a minute.
+    Where the hardware does not multiply in a type, the largest would take a minute. An accelerator needs larger ones
+    before it is busy.
     """
     best, size = 0.0, SMALLEST_PRODUCT
+    largest = largest or (2048 if device.type == "cpu" else 8192)
     while size <= largest:
         seconds = min(_seconds(dtype, device, size) for _ in range(repeats + 1))
         best = max(best, 2 * size**3 / seconds)
