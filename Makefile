@@ -1,11 +1,11 @@
-# make install | demo | quick | test | docs | test-matrix | browser | soak | coverage | audit
+# make install | demo | quick | test | docs | test-matrix | test-gpu | browser | soak | coverage | audit
 # Each target sets up what it needs; a second run is fast.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
-.PHONY: install demo quick test docs test-matrix browser soak coverage audit clean
+.PHONY: install demo quick test docs test-matrix test-gpu browser soak coverage audit clean
 
 install: $(READY)
 
@@ -50,6 +50,10 @@ docs: $(READY)
 # Four runs of them, so four times as long; what it gave is in docs/operations.md.
 test-matrix: $(READY)
 	$(BIN)/python tests/matrix.py
+
+# What waits for a GPU (docs/gpu.md). The pinned torch may be a build for CPUs: install one for the machine's CUDA first.
+test-gpu: $(READY)
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m gpu -rs tests/gpu
 
 # A Chromium for the tests that look at pages; without one they are skipped.
 browser:

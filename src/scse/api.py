@@ -1,6 +1,8 @@
 """The package from Python in a few calls: train a run, open it, evaluate, diagnose, generate, export.
 
-Each function does what the command of the same name does, and keeps its numbers as records of the run.
+Each function does what the command of the same name does, and keeps its numbers as records of the run. They compute
+where the run was opened, `open_run(folder, device="cuda", precision="bfloat16")`; a folder is opened on the accelerator
+where there is one, in float32. `train` takes `RunOptions(device=…)`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ def train(
     ended = train_run(config, out, options or RunOptions())
     if not ended.finished:
         raise UserError(f"{out} was stopped after step {ended.step} and saved; the same call continues it")
-    return open_run(out)
+    return open_run(out, options.device if options else "auto")
 
 
 def evaluate(run: Run | str | Path, depths: Sequence[int] = DEPTHS, selection: Selection | None = None) -> Evaluated:
@@ -64,7 +66,8 @@ def generate(
     """Continue a text at some depth, or with early exit below a threshold."""
     opened = _opened(run)
     wanted = Generation(Depth(loops, threshold), max_new_tokens, sampling, opened.tokenizer.eot_id, slide=True)
-    *_, (last,) = continue_text(opened.model, opened.tokenizer, prompt, wanted, (seed,))
+    with opened.inference():
+        *_, (last,) = continue_text(opened.model, opened.tokenizer, prompt, wanted, (seed,))
     return last
 
 

@@ -90,12 +90,15 @@ class Size:
         return replace(chosen, substitute=own)
 
 
-def run_demo(folder: Path, report: Path, size: Size, cache_dir: str | None, quiet: bool) -> Demo | None:
+def run_demo(
+    folder: Path, report: Path, size: Size, cache_dir: str | None, quiet: bool, device: str = "auto"
+) -> Demo | None:
     """Train, evaluate and diagnose what is missing, then show it; None when asked to stop, and the rest is saved."""
     preset = size.preset()
     chasing = members([CHASE], preset, folder)
     wanted = [*chasing, *members([DEMO], preset, folder)]
-    results = run_jobs([Job(member, cache_dir=cache_dir, quiet=quiet) for member in wanted], in_this_process)
+    jobs = [Job(member, cache_dir=cache_dir, quiet=quiet, device=device) for member in wanted]
+    results = run_jobs(jobs, in_this_process)
     failed = [(member, r.reason) for member in wanted if (r := results.get(member.name)) and r.reason]
     if len(results) < len(wanted) or any(result.outcome is Outcome.STOPPED for result in results.values()):
         return None
@@ -113,7 +116,7 @@ def run_demo(folder: Path, report: Path, size: Size, cache_dir: str | None, quie
     chase = accuracies(preset, records)
     return Demo(
         chase=chase,
-        exits=exits({member.arm.family: member.folder for member in chasing}, size.windows),
+        exits=exits({member.arm.family: member.folder for member in chasing}, size.windows, device),
         chase_findings=chase_findings(chase),
         depths=depths,
         adaptive=adaptive,
@@ -124,7 +127,7 @@ def run_demo(folder: Path, report: Path, size: Size, cache_dir: str | None, quie
             *budget_findings(adaptive),
             *(f"{member.arm.family}: {reason}" for member, reason in failed),
         ],
-        texts=written(next(member for member in texts if member.arm.name == "scse")),
+        texts=written(next(member for member in texts if member.arm.name == "scse"), device),
         page=report / "index.html",
     )
 
@@ -181,9 +184,9 @@ def write_lenses(chasing: Sequence[Member], texts: Sequence[Member], report: Pat
     return {file: text for file, (_, text) in shown.items()}
 
 
-def written(member: Member) -> dict[int, str]:
+def written(member: Member, device: str) -> dict[int, str]:
     """The same prompt continued at several depths, with the same random draws."""
-    run = open_run(member.folder)
+    run = open_run(member.folder, device)
     wanted = Generation(Depth(WRITTEN_DEPTHS), WRITTEN_TOKENS, stop=run.tokenizer.eot_id)
     *_, found = continue_text(run.model, run.tokenizer, PROMPT, wanted, seeds=[0] * len(WRITTEN_DEPTHS))
     return {depth: one.text for depth, one in zip(WRITTEN_DEPTHS, found, strict=True)}

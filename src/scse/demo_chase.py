@@ -51,11 +51,11 @@ def accuracies(preset: Preset, records: Sequence[Record]) -> list[dict[str, Any]
     return rows
 
 
-def exits(folders: Mapping[str, Path], windows: int) -> list[dict[str, Any]]:
+def exits(folders: Mapping[str, Path], windows: int, device: str = "auto") -> list[dict[str, Any]]:
     """{'family': …, '1 hops': …, …}: mean loops until an answer stays as it was, and how often it is right there."""
     rows = []
     for family, folder in folders.items():
-        run = open_run(folder)
+        run = open_run(folder, device)
         data = run.corpus(None, None, None).split("test").tokens
         assert isinstance(data, Sequences)
         taken, right = settling(run.model, data, CEILING, batch=32, limit=windows)

@@ -8,22 +8,31 @@ from itertools import accumulate
 
 import torch
 
+from scse.devices import CPU, device_peak, synchronise
 from scse.progress import SILENT, Meter
 
 
-def elapsed(begin: float) -> float:
-    """Seconds since `begin = time.perf_counter()`; always positive, for those who divide by it."""
-    return max(time.perf_counter() - begin, 1e-9)
+def clock(device: torch.device = CPU) -> float:
+    """The time, once a device has done what it was given before."""
+    synchronise(device)
+    return time.perf_counter()
 
 
-def best_seconds(work: Mapping[str, Callable[[], object]], repeats: int, meter: Meter = SILENT) -> dict[str, float]:
+def elapsed(begin: float, device: torch.device = CPU) -> float:
+    """Seconds since `begin = clock(device)`; always positive, for those who divide by it."""
+    return max(clock(device) - begin, 1e-9)
+
+
+def best_seconds(
+    work: Mapping[str, Callable[[], object]], repeats: int, meter: Meter = SILENT, device: torch.device = CPU
+) -> dict[str, float]:
     """The shortest time of each piece; the pieces take turns, so that a slow minute of the machine hits all alike."""
     best = dict.fromkeys(work, float("inf"))
     for _ in range(repeats):
         for name, piece in work.items():
-            begin = time.perf_counter()
+            begin = clock(device)
             piece()
-            best[name] = min(best[name], elapsed(begin))
+            best[name] = min(best[name], elapsed(begin, device))
             meter.advance()
     return best
 
@@ -36,6 +45,10 @@ KERNELS = {
     "aten::mkldnn_linear": "matrix products",
     "aten::_scaled_dot_product_flash_attention_for_cpu": "attention",
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": "attention",
+    "aten::_flash_attention_forward": "attention",
+    "aten::_flash_attention_backward": "attention",
+    "aten::_efficient_attention_forward": "attention",
+    "aten::_efficient_attention_backward": "attention",
     "aten::_log_softmax": "softmax of the head",
     "aten::exp_": "softmax of the head",
     "aten::random_": "dropout masks",
@@ -43,14 +56,17 @@ KERNELS = {
 }
 
 
-def time_by_kind(piece: Callable[[], object]) -> dict[str, float]:
+def time_by_kind(piece: Callable[[], object], device: torch.device = CPU) -> dict[str, float]:
     """The share of the time that goes to each kind of kernel, largest first."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    activity, on_cpu = torch.profiler.ProfilerActivity, device.type == "cpu"
+    with torch.profiler.profile(activities=[activity.CPU] if on_cpu else [activity.CPU, activity.CUDA]) as profile:
         piece()
+        synchronise(device)
     seconds: dict[str, float] = {}
     for event in profile.key_averages():
         kind = KERNELS.get(event.key, "element-wise and the rest")
-        seconds[kind] = seconds.get(kind, 0.0) + event.self_cpu_time_total
+        spent = event.self_cpu_time_total if on_cpu else event.self_device_time_total
+        seconds[kind] = seconds.get(kind, 0.0) + spent
     total = sum(seconds.values())
     return {kind: part / total for kind, part in sorted(seconds.items(), key=lambda pair: -pair[1])}
 
@@ -60,13 +76,24 @@ def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
     return sum({tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}.values())
 
 
-def peak_bytes(piece: Callable[[], object]) -> int:
+def peak_allocated(piece: Callable[[], object], held: Iterable[torch.Tensor], device: torch.device = CPU) -> int:
+    """The most memory allocated during a piece of work: what it works with (`held`) and what it makes.
+
+    An accelerator counts this itself.
+    """
+    return bytes_of(held) + peak_bytes(piece) if device.type == "cpu" else device_peak(piece, device)
+
+
+def peak_bytes(piece: Callable[[], object], device: torch.device = CPU) -> int:
     """How far the memory of tensors rises above where it stood, from torch's own record of every allocation.
 
-    What the piece works with and did not make, its model's weights above all, is not in it: see `bytes_of`.
+    What the piece works with and did not make, its model's weights above all, is not in it: see `peak_allocated`.
 
     The process's resident size would also count what the C library keeps for later, which differs from run to run.
     """
+    if device.type != "cpu":
+        stood = device_peak(lambda: None, device)
+        return device_peak(piece, device) - stood
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         piece()
     results = profile.profiler.kineto_results if profile.profiler else None

@@ -5,10 +5,11 @@ Shapes: B batch, L positions, d width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from scse.config.model import ModelConfig, Shape, scale
+from scse.devices import send
 from scse.errors import UserError
 from scse.families import FAMILIES
 from scse.nn import Block, RMSNorm, apply_layers
@@ -125,6 +127,25 @@ class LoopedLM(nn.Module):
                 module.start_values()
 
     @property
+    def device(self) -> torch.device:
+        """Where the weights are, and where ids and targets must be."""
+        return self.tokens.weight.device
+
+    def compile_step(self, backend: str | Callable[..., Any] = "inductor") -> None:
+        """Compile the step of the recurrence, once for all loops and depths. Steps under a cache stay as they are."""
+        # Dropout is then drawn as it is without compiling.
+        options = {"fallback_random": True} if backend == "inductor" else None
+        self.recurrence.compile_step(backend=backend, options=options)
+
+    def place(self, ids: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
+        """A host's batch of ids, and whatever belongs to it, on the model's device.
+
+        The ids are checked here: on an accelerator, looking at them would mean waiting for it.
+        """
+        self._check_ids(ids)
+        return tuple(send(tensor, self.device) for tensor in (ids, *others))
+
+    @property
     def head_weight(self) -> Tensor:
         """The head E [V, d]"""
         return self.tokens.weight if self.unembedding is None else self.unembedding.weight
@@ -228,6 +249,8 @@ class LoopedLM(nn.Module):
                 f"{ids.shape[1]} tokens are more than the model's {shape.context} positions; "
                 f"cut the input to its last {shape.context} tokens or train with a longer context"
             )
+        if ids.device.type != "cpu":
+            return  # see `place`
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= shape.vocabulary:
             raise UserError(

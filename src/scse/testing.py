@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from scse.config.model import Shape
+from scse.devices import CPU, send
 from scse.errors import UserError
 from scse.families import FAMILIES
 from scse.generation import Depth, KVCache, settle
@@ -50,16 +51,16 @@ class Verdict:
     fault: str = ""
 
 
-def check_family(name: str, shape: Shape = SMALL) -> list[Verdict]:
+def check_family(name: str, shape: Shape = SMALL, device: torch.device = CPU) -> list[Verdict]:
     """Every law on a family of the catalogue, or one that a guest has registered."""
-    return list(verdicts(name, shape))
+    return list(verdicts(name, shape, device))
 
 
-def verdicts(name: str, shape: Shape = SMALL) -> Iterator[Verdict]:
+def verdicts(name: str, shape: Shape = SMALL, device: torch.device = CPU) -> Iterator[Verdict]:
     """The same one by one, as they are found."""
     for law in LAWS:
         try:
-            law.check(small_model(name, shape))
+            law.check(small_model(name, shape).to(device))
             yield Verdict(law)
         except (BrokenLaw, UserError) as fault:
             yield Verdict(law, str(fault))
@@ -77,7 +78,7 @@ def small_model(name: str, shape: Shape = SMALL, dtype: torch.dtype = torch.floa
 
 def small_ids(model: LoopedLM) -> Tensor:
     generator = torch.Generator().manual_seed(5)
-    return torch.randint(0, model.config.shape.vocabulary, (BATCH, LENGTH), generator=generator)
+    return send(torch.randint(0, model.config.shape.vocabulary, (BATCH, LENGTH), generator=generator), model.device)
 
 
 # ------------------------------------------------- the laws
@@ -150,7 +151,7 @@ def _saving(model: LoopedLM) -> None:
     with tempfile.TemporaryDirectory() as folder:
         small = model.float()
         save_model(small, Path(folder) / "model")
-        if not torch.equal(load_model(Path(folder) / "model")(ids, DEPTH), small(ids, DEPTH)):
+        if not torch.equal(load_model(Path(folder) / "model", model.device)(ids, DEPTH), small(ids, DEPTH)):
             raise BrokenLaw("a saved and loaded model computes other bits")
 
 

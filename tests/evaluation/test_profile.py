@@ -18,8 +18,7 @@ from tinymodels import tiny
 def clock(monkeypatch):
     """A clock that stands still but for those who move it."""
     now = SimpleNamespace(seconds=0.0)
-    for module in ("scse.evaluation.profile", "scse.measure"):
-        monkeypatch.setattr(f"{module}.time", SimpleNamespace(perf_counter=lambda: now.seconds))
+    monkeypatch.setattr("scse.measure.time", SimpleNamespace(perf_counter=lambda: now.seconds))
     return now
 
 

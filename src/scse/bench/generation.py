@@ -9,6 +9,7 @@ import torch
 
 from scse.bench.rows import Row
 from scse.config import scale
+from scse.devices import CPU, send
 from scse.families import SCSE
 from scse.generation import Depth, KVCache, settle
 from scse.measure import best_seconds
@@ -22,13 +23,14 @@ LOOPS = 8
 class DecodingBench:
     """One new token after a short and a long context, batch 1."""
 
-    def __init__(self, scale_name: str, repeats: int) -> None:
+    def __init__(self, scale_name: str, repeats: int, device: torch.device = CPU) -> None:
+        self.device = device
         self.repeats = max(7, repeats)
         self.pieces = 3 * self.repeats
         shape = replace(scale(scale_name), context=LONG + 1)
-        self.model = LoopedLM(model_config(SCSE, shape)).eval()
+        self.model = LoopedLM(model_config(SCSE, shape)).to(device).eval()
         draw = torch.Generator().manual_seed(0)
-        self.ids = torch.randint(0, shape.vocabulary, (1, LONG + 1), generator=draw)
+        self.ids = send(torch.randint(0, shape.vocabulary, (1, LONG + 1), generator=draw), device)
 
     def cached(self, context: int) -> Callable[[], None]:
         """The next token after `context` others, of which the cache remembers everything."""
@@ -52,7 +54,7 @@ class DecodingBench:
 
     def run(self, meter: Meter = SILENT) -> Iterator[Row]:
         work = {"short": self.cached(SHORT), "long": self.cached(LONG), "again": self.recompute}
-        times = best_seconds(work, self.repeats, meter)
+        times = best_seconds(work, self.repeats, meter, self.device)
         ratio, growth = times["again"] / times["long"], times["long"] / times["short"]
         name = f"a token after {LONG} others, T = {LOOPS}"
         yield Row(f"{name}, cached", 1e3 * times["long"], "ms", note=f"recomputed {1e3 * times['again']:.0f} ms")

@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING
 
 from scse.cli.common import (
     Arguments,
+    add_compile,
     add_evaluation,
+    add_precision,
     add_rule,
+    open_chosen,
     positive_ints,
     print_json,
     print_rows,
@@ -45,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"validation windows to choose thresholds on (default: all; with --limit at least {CALIBRATION_WINDOWS})",
     )
     parser.add_argument("--mode", metavar="M", help="offline, online or token (default: offline and online)")
+    add_precision(parser)
+    add_compile(parser)
     add_evaluation(parser)
 
 
@@ -52,7 +57,6 @@ def run(args: Arguments) -> None:
     from scse.config.adaptive import EXAMPLE_MODES, AdaptiveSettings
     from scse.errors import UserError
     from scse.machine import keep_freed_memory
-    from scse.runs import open_run
     from scse.tasks.adaptive import Adaptive, calibration_windows
 
     require_positive(args, "ceiling", "batch", "limit", "calibrate")
@@ -69,7 +73,7 @@ def run(args: Arguments) -> None:
         modes=EXAMPLE_MODES if args.mode is None else (args.mode,),
     )
     keep_freed_memory()
-    opened = open_run(args.run)
+    opened = open_chosen(args.run, args)
     found = Adaptive().at(opened, selection_of(args), settings).keep(opened)
     if args.json:
         print_json(found.rows)

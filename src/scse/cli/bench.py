@@ -10,7 +10,7 @@ import os
 from dataclasses import asdict
 from typing import Any
 
-from scse.cli.common import Arguments, add_json, add_scale, print_json, print_rows, require_positive
+from scse.cli.common import Arguments, add_device, add_json, add_scale, print_json, print_rows, require_positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokens", type=int, default=4096, metavar="N", help="tokens per step")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="measurements of each piece")
     parser.add_argument("--only", choices=("training", "generation", "serving"), help="one part alone")
+    add_device(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)
 
@@ -28,16 +29,18 @@ def run(args: Arguments) -> None:
     from scse.bench.generation import DecodingBench
     from scse.bench.serving import ServingBench
     from scse.bench.training import StepBench
+    from scse.devices import device_name, resolve_device
     from scse.progress import progress
     from scse.provenance import provenance
 
     require_positive(args, "tokens", "repeats")
-    bench = StepBench(args.scale, args.tokens, args.repeats)
+    device = resolve_device(args.device)
+    bench = StepBench(args.scale, args.tokens, args.repeats, device)
     parts: dict[str, StepBench | DecodingBench | ServingBench] = {}
     if args.only in (None, "training"):
         parts["training"] = bench
     if args.only in (None, "generation"):
-        parts["generation"] = DecodingBench(args.scale, args.repeats)
+        parts["generation"] = DecodingBench(args.scale, args.repeats, device)
     if args.only in (None, "serving"):
         parts["serving"] = ServingBench(args.scale, args.repeats)
     rows: list[dict[str, Any]] = []
@@ -45,8 +48,12 @@ def run(args: Arguments) -> None:
         with progress(f"bench, {part}", measured.pieces, "pieces", not args.quiet, timed=True) as meter:
             rows += [{"part": part, **asdict(row)} for row in measured.run(meter)]
     if args.json:
-        print_json({"scale": args.scale, "tokens": bench.tokens, "rows": rows, "provenance": provenance()})
+        where = {"device": str(device), "device_name": device_name(device)}
+        about = {"scale": args.scale, "tokens": bench.tokens, **where}
+        print_json({**about, "rows": rows, "provenance": provenance()})
         return
     for row in rows:
         row["met"] = "" if row["met"] is None else "yes" if row["met"] else "no"
-    print_rows(rows, as_json=False, title=f"{args.scale}; training with {bench.tokens} tokens a step")
+    print_rows(
+        rows, as_json=False, title=f"{args.scale} on {device_name(device)}; training with {bench.tokens} tokens a step"
+    )

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import argparse
 
-from scse.cli.common import Arguments, add_json, print_rows
+from scse.cli.common import Arguments, add_device, add_json, print_rows
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="FAMILY", help="a name of 'scse families', or of an imported file")
+    add_device(parser)
     add_json(parser)
 
 
 def run(args: Arguments) -> None:
     from scse.cli.families import example
+    from scse.devices import resolve_device
     from scse.errors import RunFailure
     from scse.families import FAMILIES
     from scse.testing import check_family
 
     name = example(FAMILIES.find(args.name))
-    found = check_family(name)
+    found = check_family(name, device=resolve_device(args.device, float64=True))
     rows = [{"law": v.law.name, "holds": not v.fault, "statement": v.law.statement, "fault": v.fault} for v in found]
     print_rows(rows, args.json, title=f"The laws on {name}", spare=("fault",))
     broken = [f"{v.law.name}: {v.fault}" for v in found if v.fault]

@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from scse.cli.tables import print_table
@@ -13,6 +14,7 @@ from scse.cli.text import wrapped
 from scse.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
+    from scse.runs import Run
     from scse.tasks import Selection
 
 Arguments = argparse.Namespace
@@ -91,6 +93,37 @@ def add_evaluation(parser: argparse.ArgumentParser, unit: str = "windows", data:
     add_batch(parser, unit)
     parser.add_argument("--limit", type=int, metavar="N", help=f"only the first N {unit}")
     add_text(parser, data)
+
+
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Where to compute, for every command that does."""
+    parser.add_argument(
+        "--device",
+        default="auto",
+        metavar="D",
+        help="auto (default: an accelerator if there is one), cpu, cuda, cuda:N, mps",
+    )
+
+
+def add_precision(parser: argparse.ArgumentParser) -> None:
+    """Where and how to compute, for every command that infers."""
+    add_device(parser)
+    parser.add_argument(
+        "--precision", default="float32", metavar="P", help="of the matrix products: float32 or bfloat16"
+    )
+
+
+def add_compile(parser: argparse.ArgumentParser) -> None:
+    """For the commands whose loops run without a cache."""
+    parser.add_argument("--compile", action="store_true", help="compile the step first; needs a C++ compiler on a CPU")
+
+
+def open_chosen(folder: str | Path, args: Arguments, float64: bool = False) -> Run:
+    """A run, opened as the options say. `float64`: such numbers are needed, which not every device has."""
+    from scse.runs import open_run
+
+    precision, compiled = getattr(args, "precision", "float32"), getattr(args, "compile", False)
+    return open_run(folder, args.device, precision, float64=float64, compiled=compiled)
 
 
 def add_batch(parser: argparse.ArgumentParser, unit: str = "windows") -> None:

@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scse.cli.common import Arguments, add_json, print_json, print_rows, require_positive
+from scse.cli.common import Arguments, add_device, add_json, print_json, print_rows, require_positive
 from scse.cli.text import print_sample, print_text
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=160, metavar="N", help="steps of each run on text")
     parser.add_argument("--windows", type=int, default=64, metavar="N", help="windows of each evaluation")
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
+    add_device(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)
 
@@ -35,7 +36,7 @@ def run(args: Arguments) -> None:
     require_positive(args, "windows", "steps", "chase_steps")
     keep_freed_memory()
     size = Size(args.chase_steps, args.steps, args.windows)
-    found = run_demo(Path(args.out), Path(args.report), size, args.cache_dir, args.quiet)
+    found = run_demo(Path(args.out), Path(args.report), size, args.cache_dir, args.quiet, args.device)
     if found is None:
         if args.json:
             print_json({"stopped": True})

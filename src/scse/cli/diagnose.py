@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 from scse.cli.common import (
     Arguments,
     add_batch,
+    add_device,
     add_text,
+    open_chosen,
     print_json,
     print_rows,
     require_picture,
@@ -40,19 +42,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batches", type=int, default=2, metavar="N", help="batches to average over")
     parser.add_argument("--steering", metavar="PICTURE", help="anchor-started rollouts instead (.png or .svg)")
     parser.add_argument("--inputs", type=int, default=6, metavar="N", help="windows of --steering")
+    add_device(parser)
     add_batch(parser)
     add_text(parser)
 
 
 def run(args: Arguments) -> None:
     from scse.machine import keep_freed_memory
-    from scse.runs import open_run
 
     require_positive(args, "steps", "batches", "batch", "inputs")
     require_picture("--steering", args.steering)
     gains = gain_steps(args.gain, args.steps)
     keep_freed_memory()
-    opened = open_run(args.run)
+    opened = open_chosen(args.run, args, float64=True)
     if args.steering:
         show_steering(args, opened)
     else:

@@ -13,7 +13,17 @@ from __future__ import annotations
 
 import argparse
 
-from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive, selection_of
+from scse.cli.common import (
+    Arguments,
+    add_compile,
+    add_evaluation,
+    add_precision,
+    open_chosen,
+    positive_ints,
+    print_rows,
+    require_positive,
+    selection_of,
+)
 
 DEPTHS = [1, 2, 4, 8, 12, 16, 24, 32, 48]
 
@@ -25,18 +35,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--difficulty", type=positive_ints, metavar="N,N", help="of a problem: how hard the answers are"
     )
+    add_precision(parser)
+    add_compile(parser)
     add_evaluation(parser)
 
 
 def run(args: Arguments) -> None:
     from scse.machine import keep_freed_memory
-    from scse.runs import open_run
     from scse.tasks.accuracy import Accuracy
     from scse.tasks.perplexity import CachedPerplexity, Perplexity
 
     require_positive(args, "batch", "limit")
     keep_freed_memory()
-    opened = open_run(args.run)
+    opened = open_chosen(args.run, args)
     selection = selection_of(args)
     if args.difficulty or (opened.config.problem and not args.cache):
         found = Accuracy().at(opened, selection, args.depths, args.difficulty)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from scse.cli.common import Arguments, add_data_folders, add_json, print_json
+from scse.cli.common import Arguments, add_data_folders, add_device, add_json, open_chosen, print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,12 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_data_folders(parser)
+    add_device(parser)
     add_json(parser)
 
 
 def run(args: Arguments) -> None:
     from scse.errors import UserError
-    from scse.runs import open_run
 
     try:
         from transformers.utils.logging import disable_progress_bar
@@ -35,7 +35,7 @@ def run(args: Arguments) -> None:
         raise UserError(f"exporting needs the package '{missing.name}'; pip install 'scse[hf]'") from None
 
     disable_progress_bar()  # of transformers, for weights that are written in a moment
-    opened = open_run(args.run)
+    opened = open_chosen(args.run, args)
     folder = Path(args.folder)
     export(opened, folder, args.loops, args.data_dir, args.cache_dir, show=not args.quiet)
     files = sorted(path.name for path in folder.iterdir())

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from scse.cli.common import Arguments, add_json, add_rule, positive_ints, print_json
+from scse.cli.common import Arguments, add_json, add_precision, add_rule, open_chosen, positive_ints, print_json
 from scse.cli.text import harmless, terminal_width
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare", type=positive_ints, metavar="T,T", help="several depths side by side")
     parser.add_argument("--slide", action="store_true", help="go past the context with a sliding window")
     parser.add_argument("--cache", default="exact", metavar="C", help="exact, or approximate: shared, last-N")
+    add_precision(parser)
     add_json(parser)
 
 
@@ -52,27 +52,27 @@ def run(args: Arguments) -> None:
     from scse.errors import UserError
     from scse.evaluation.rules import RULES
     from scse.generation import Depth, Generation, Sampling, continue_text
-    from scse.measure import elapsed
-    from scse.runs import open_run
+    from scse.measure import clock, elapsed
 
     if args.seed < 0:
         raise UserError(f"--seed must not be negative, got {args.seed}")
     depths = tuple(dict.fromkeys(args.compare or [args.loops]))
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     depth, sampling = Depth(depths, args.adaptive, RULES.find(args.rule)), Sampling(args.temperature, args.top_p)
-    opened = open_run(args.run)
+    opened = open_chosen(args.run, args)
     count = args.max_new_tokens
     if count is None:
         room = opened.model.config.shape.context - len(opened.tokenizer.encode(prompt)) + 1
         count = DEFAULT_TOKENS if args.slide else max(1, min(DEFAULT_TOKENS, room))
     wanted = Generation(depth, count, sampling, opened.tokenizer.eot_id, args.slide, args.cache)
     growing = continue_text(opened.model, opened.tokenizer, prompt, wanted, seeds=[args.seed] * len(depths))
-    if not (args.json or args.compare):
-        print_as_it_comes(prompt, growing, args.loops if args.show_depth else None)
-        return
-    begin = time.perf_counter()
-    found = deque(growing, maxlen=1).pop()
-    seconds = elapsed(begin)
+    with opened.inference():
+        if not (args.json or args.compare):
+            print_as_it_comes(prompt, growing, args.loops if args.show_depth else None)
+            return
+        begin = clock(opened.device)
+        found = deque(growing, maxlen=1).pop()
+        seconds = elapsed(begin, opened.device)
     if args.compare and not args.json:
         print_side_by_side(prompt, depths, found, max(depths) if args.show_depth else None)
         return

@@ -9,22 +9,33 @@ from __future__ import annotations
 
 import argparse
 
-from scse.cli.common import Arguments, add_evaluation, positive_ints, print_rows, require_positive, selection_of
+from scse.cli.common import (
+    Arguments,
+    add_compile,
+    add_evaluation,
+    add_precision,
+    open_chosen,
+    positive_ints,
+    print_rows,
+    require_positive,
+    selection_of,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("--depths", type=positive_ints, default=[8, 48], metavar="T,T", help="loop depths")
+    add_precision(parser)
+    add_compile(parser)
     add_evaluation(parser, unit="passages", data="lambada")
 
 
 def run(args: Arguments) -> None:
     from scse.machine import keep_freed_memory
-    from scse.runs import open_run
     from scse.tasks.completion import Completion
 
     require_positive(args, "batch", "limit")
     keep_freed_memory()
-    opened = open_run(args.run)
+    opened = open_chosen(args.run, args)
     found = Completion().at(opened, selection_of(args), args.depths).keep(opened)
     print_rows(found.rows, args.json, title=found.title)

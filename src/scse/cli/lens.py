@@ -12,7 +12,7 @@ import argparse
 import sys
 from contextlib import suppress
 
-from scse.cli.common import Arguments, add_json, print_json, require_positive
+from scse.cli.common import Arguments, add_json, add_precision, open_chosen, print_json, require_positive
 
 DEFAULT_PAGE = "lens.html"
 
@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", metavar="F.html", help=f"the page (default {DEFAULT_PAGE})")
     parser.add_argument("--serve", action="store_true", help="a live page on this machine instead")
     parser.add_argument("--port", type=int, metavar="P", help="of --serve (default: any free one)")
+    add_precision(parser)
     add_json(parser)
 
 
@@ -36,7 +37,6 @@ def run(args: Arguments) -> None:
     from scse.lens import example, lens
     from scse.lens.examples import is_of_a_problem
     from scse.machine import keep_freed_memory
-    from scse.runs import open_run
 
     require_positive(args, "loops")
     if args.out is not None and not args.out.endswith((".html", ".htm")):
@@ -52,7 +52,7 @@ def run(args: Arguments) -> None:
     if args.serve:
         serve(args, text or "")
         return
-    runs = [open_run(expand(name)) for name in args.runs]
+    runs = [open_chosen(expand(name), args) for name in args.runs]
     if text is None and (args.example is not None or all(map(is_of_a_problem, runs))):
         found = example(runs, args.example or 0, difficulty=args.difficulty, loops=args.loops)
     elif text is None:
@@ -95,7 +95,7 @@ def serve(args: Arguments, text: str) -> None:
     from scse.lens import subject
     from scse.lens.serve import Server
 
-    subjects = [subject(expand(name)) for name in args.runs]
+    subjects = [subject(open_chosen(expand(name), args)) for name in args.runs]
     # From the moment the address is printed, Ctrl-C is the ordinary end.
     with Server(subjects, text, args.loops, args.port or 0) as server, suppress(KeyboardInterrupt):
         print(f"lens: {server.address}   (this machine only; Ctrl-C ends it)", flush=True)

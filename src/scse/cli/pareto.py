@@ -17,8 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from scse.cli.common import (
     Arguments,
+    add_compile,
     add_evaluation,
+    add_precision,
     add_rule,
+    open_chosen,
     positive_ints,
     print_rows,
     require_picture,
@@ -44,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ceiling", type=int, default=48, metavar="T", help="most loops of an example (default 48)")
     add_rule(parser)
     parser.add_argument("--out", metavar="PICTURE", help="draw perplexity against FLOPs and time (.png or .svg)")
+    add_precision(parser)
+    add_compile(parser)
     add_evaluation(parser)
 
 
@@ -57,7 +62,6 @@ def run(args: Arguments) -> None:
     from scse.evaluation.pareto import frontier
     from scse.machine import keep_freed_memory
     from scse.report.figures import pareto_figure
-    from scse.runs import open_run
     from scse.tasks.adaptive import calibration_windows
     from scse.tasks.costs import Pareto
 
@@ -68,7 +72,7 @@ def run(args: Arguments) -> None:
     if args.budgets and max(args.budgets) > args.ceiling:
         raise UserError(f"a budget of {max(args.budgets)} is above the ceiling of {args.ceiling}; raise --ceiling")
     keep_freed_memory()
-    runs = [open_run(folder) for folder in dict.fromkeys(args.runs)]
+    runs = [open_chosen(folder, args) for folder in dict.fromkeys(args.runs)]
     require_one_text(runs, args.data)
     budgets = tuple(dict.fromkeys(args.budgets))
     settings = AdaptiveSettings(

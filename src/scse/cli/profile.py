@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import argparse
 
-from scse.cli.common import Arguments, add_json, positive_ints, print_rows, require_positive
+from scse.cli.common import (
+    Arguments,
+    add_compile,
+    add_json,
+    add_precision,
+    open_chosen,
+    positive_ints,
+    print_rows,
+    require_positive,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,17 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=int, default=7, metavar="N", help="measurements after warm-up")
     parser.add_argument("--tag", default="", metavar="TEXT", help="a label kept in the record")
     parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_precision(parser)
+    add_compile(parser)
     add_json(parser)
 
 
 def run(args: Arguments) -> None:
     from scse.machine import keep_freed_memory
-    from scse.runs import open_run
     from scse.tasks.costs import Profile
 
     require_positive(args, "batch", "length", "repeats")
     keep_freed_memory()
-    opened = open_run(args.run)
+    opened = open_chosen(args.run, args)
     found = Profile().at(opened, args.depths, args.batch, args.length, args.repeats, args.tag, show=not args.quiet)
     found.keep(opened)
     print_rows(found.rows, args.json, title=found.title)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from scse.cli.common import (
     Arguments,
     add_data_folders,
+    add_device,
     add_json,
     positive_ints,
     print_json,
@@ -55,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_running(parser: argparse.ArgumentParser) -> None:
     """How members are run, for suites and sweeps."""
+    add_device(parser)
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="run N members at a time")
     parser.add_argument("--slurm", action="store_true", help="run the members on a Slurm cluster")
     parser.add_argument(
@@ -98,7 +100,7 @@ def print_plan(args: Arguments, preset: str, chosen: Sequence[Member], runs: Pat
     """What is done and what is left to do, member by member and together."""
     from scse.suites.cost import Estimator  # loads torch: mistakes have been told before
 
-    estimator, rows, costs = Estimator(runs), [], []
+    estimator, rows, costs = Estimator(runs, args.device), [], []
     for member in chosen:
         missing = member.missing(args.data_dir)
         cost = estimator.cost(member, missing)
@@ -186,7 +188,7 @@ def carry_out(args: Arguments, chosen: Sequence[Member], runs: Path, all_depths:
     crew = chosen_crew(args, runs)
     alone = args.processes == 1 and not args.slurm
     how = {"data_dir": args.data_dir, "cache_dir": args.cache_dir, "all_depths": all_depths, "guests": imported_files()}
-    jobs = [Job(member, quiet=args.quiet or not alone, **how) for member in chosen]
+    jobs = [Job(member, quiet=args.quiet or not alone, device=args.device, **how) for member in chosen]
     results = run_jobs(jobs, crew)
     done = sum(result.outcome is Outcome.DONE for result in results.values())
     failures = {name: result.reason for name, result in results.items() if result.outcome is Outcome.FAILED}

@@ -11,7 +11,17 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from scse.cli.common import Arguments, add_text, print_json, print_rows, require_picture, require_positive, selection_of
+from scse.cli.common import (
+    Arguments,
+    add_device,
+    add_text,
+    open_chosen,
+    print_json,
+    print_rows,
+    require_picture,
+    require_positive,
+    selection_of,
+)
 from scse.cli.text import print_text
 
 
@@ -22,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", type=int, default=2, metavar="N", help="windows, one by one")
     parser.add_argument("--order", type=int, default=8, metavar="N", help="highest order of the vectors")
     parser.add_argument("--figure", metavar="PICTURE", help="the attribution (default RUN/theory.png)")
+    add_device(parser)
     add_text(parser)
 
 
@@ -29,7 +40,6 @@ def run(args: Arguments) -> None:
     from scse.errors import UserError
     from scse.machine import keep_freed_memory
     from scse.report.diagnostics import attribution_figure
-    from scse.runs import open_run
     from scse.tasks.anchor import Theory
 
     require_positive(args, "inputs", "order")
@@ -38,7 +48,7 @@ def run(args: Arguments) -> None:
     figure = args.figure or str(Path(args.run) / "theory.png")
     require_picture("--figure", figure)
     keep_freed_memory()
-    opened = open_run(args.run)
+    opened = open_chosen(args.run, args, float64=True)
     found = Theory().at(opened, selection_of(args), args.first, args.last, args.inputs, args.order).keep(opened)
     (record,) = found.records
     steps, verdict = record.facts["steps"], record.facts["verdict"]

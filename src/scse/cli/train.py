@@ -13,7 +13,17 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scse.cli.common import Arguments, add_data_folders, add_family, add_json, add_scale, print_json, settings
+from scse.cli.common import (
+    Arguments,
+    add_compile,
+    add_data_folders,
+    add_device,
+    add_family,
+    add_json,
+    add_scale,
+    print_json,
+    settings,
+)
 from scse.families import DEFAULT_FAMILY
 
 if TYPE_CHECKING:
@@ -43,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--backprop", type=int, metavar="K", help="gradients through the last K loops (default: all)")
     parser.add_argument("--objective", metavar="O", help="what is minimised, such as last+0.05*fixed-point")
+    add_device(parser)
+    add_compile(parser)
     parser.add_argument("--precision", metavar="P", default="auto", help="auto, float32 or bfloat16")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="change one option by name")
     parser.add_argument("--out", required=True, metavar="RUN", help="the run folder")
@@ -76,6 +88,8 @@ def run(args: Arguments) -> None:
         strategy=args.strategy,
         tensorboard=args.tensorboard,
         quiet=args.quiet,
+        device=args.device,
+        compile=args.compile,
     )
     keep_freed_memory()
     outcome = train(config, args.out, options)

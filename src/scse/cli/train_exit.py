@@ -10,7 +10,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from scse.cli.common import Arguments, add_data_folders, add_json, print_json
+from scse.cli.common import Arguments, add_data_folders, add_device, add_json, open_chosen, print_json
 from scse.cli.text import print_text
 
 
@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ceiling", type=int, default=16, metavar="T", help="loops it is trained on (default 16)")
     parser.add_argument("--lr", type=float, default=1e-2, metavar="X", help="learning rate (default 0.01)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the order of the text")
+    add_device(parser)
     add_data_folders(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)
@@ -29,13 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: Arguments) -> None:
     from scse.machine import keep_freed_memory
     from scse.progress import progress
-    from scse.runs import open_run
     from scse.runs.exits import FOLDER, save_gate
     from scse.training.exits import ExitTraining, train_gate
 
     wanted = ExitTraining(args.steps, args.batch, args.ceiling, args.lr, args.seed)
     keep_freed_memory()
-    opened = open_run(args.run)
+    opened = open_chosen(args.run, args)
     corpus = opened.corpus(None, args.data_dir, args.cache_dir, progress=not args.quiet)
     with progress("training the gate", wanted.steps, "steps", enabled=not args.quiet) as meter:
         gate, score = train_gate(opened.model, corpus, opened.config, wanted, meter)

@@ -15,6 +15,7 @@ from scse.data import DataConfig
 from scse.errors import UserError, unknown_name
 
 PRECISIONS = ("auto", "float32", "bfloat16")
+PRECISIONS_OF_INFERENCE = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ class RunOptions:
 
     `eval_loops` is the depth of validation, None for the deepest that training samples. `start` is the folder of the
     checkpoint that the run's configuration names as its parent; it is needed until the run has one of its own.
+    `device` is where to train and `compile` whether steps are compiled: both change no more than how numbers round.
     """
 
     data_dir: str | None = None
@@ -177,6 +179,8 @@ class RunOptions:
     strategy: str = "ddp"
     tensorboard: bool = False
     quiet: bool = False
+    device: str = "auto"
+    compile: bool = False
 
     def __post_init__(self) -> None:
         for name in ("eval_every", "eval_windows", "eval_loops", "checkpoint_every", "keep"):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from scse.devices import send
 from scse.errors import RunFailure
 
 Map = Callable[[Tensor], Tensor]
@@ -45,6 +46,11 @@ def pull(f: Map, at: Tensor, v: Tensor) -> Tensor:
     _, transposed, *_ = torch.func.vjp(f, at)
     pulled: Tensor = transposed(v)[0]
     return pulled
+
+
+def drawn(shape: torch.Size, generator: torch.Generator, like: Tensor) -> Tensor:
+    """Standard normal numbers by a generator of the host, the same whatever device they are for."""
+    return send(torch.randn(shape, generator=generator, dtype=like.dtype), like.device)
 
 
 def norms(x: Tensor) -> Tensor:
@@ -84,7 +90,7 @@ def largest_gain(apply: Map, transposed: Map, start: Tensor, iterations: int) ->
     """
     rows = len(start)
     basis = [unit(start)]
-    small = torch.zeros(rows, iterations, iterations, dtype=torch.float64)
+    small = torch.zeros(rows, iterations, iterations, dtype=torch.float64, device=start.device)
     for k in range(iterations):
         image = transposed(apply(basis[k]))
         rounding = ROUNDING * torch.finfo(start.dtype).eps * norms(image).double()

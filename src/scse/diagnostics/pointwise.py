@@ -19,6 +19,7 @@ from scse.diagnostics.differentials import (
     LargestGain,
     check_finite,
     differentiable,
+    drawn,
     largest_gain,
     norms,
     pull,
@@ -93,7 +94,8 @@ def diagnose(
     wide = copy.deepcopy(model).double()
     batches_of_steps: list[list[dict[str, float]]] = []
     for number, (inputs, _) in enumerate(whole_windows(tokens, model.config.shape.context, batch, batches)):
-        states = model.unroll(inputs)
+        (ids,) = model.place(inputs)
+        states = model.unroll(ids)
         measured: list[dict[str, float]] = []
         bias = (0.0, 0.0)
         for t, (state, following) in enumerate(pairwise(next(states) for _ in range(steps + 1))):
@@ -104,7 +106,7 @@ def diagnose(
             measured.append(_energies(bias, state.deviation, moved))
             if t in gain_steps:
                 generator = torch.Generator().manual_seed(1000 * number + t)
-                measured[t]["gain"] = random_direction_gain(wide, inputs, t, state.deviation, generator)
+                measured[t]["gain"] = random_direction_gain(wide, ids, t, state.deviation, generator)
                 measured[t] |= _expansion(state, generator)
             meter.advance(1)
         batches_of_steps.append(measured)
@@ -142,7 +144,7 @@ def _energies(biases: tuple[float, float], deviation: Tensor, moved: Tensor) -> 
 
 
 def _expansion(state: State, generator: torch.Generator) -> dict[str, float]:
-    few = torch.arange(min(len(state.z), EXPANSION_WINDOWS))
+    few = torch.arange(min(len(state.z), EXPANSION_WINDOWS), device=state.z.device)
     found = local_expansion(state.recurrence, state.t, state.deviation[few], state.frame.rows(few), generator)
     return {"expansion": float(found.value.mean()), "expansion_residual": float(found.residual.max())}
 
@@ -155,7 +157,7 @@ def local_expansion(
     def step(at: Tensor) -> Tensor:
         return deviation_map(recurrence, t, at, frame)
 
-    start = torch.randn(deviation.shape, generator=generator, dtype=deviation.dtype)
+    start = drawn(deviation.shape, generator, deviation)
     with differentiable():
         return largest_gain(
             lambda v: push(step, deviation, v[None])[0],
@@ -178,7 +180,7 @@ def random_direction_gain(
     base = deviation_map(wide.recurrence, t, at, frame)
     gains = []
     for _ in range(DIRECTIONS):
-        v = torch.randn(at.shape, generator=generator, dtype=torch.float64)
+        v = drawn(at.shape, generator, at)
         moved = deviation_map(wide.recurrence, t, at + FINITE_DIFFERENCE * unit(v), frame)
         gains.append(norms(moved - base) / FINITE_DIFFERENCE)
     return float(torch.stack(gains).mean())

@@ -109,7 +109,10 @@ class Secant:
     def _rule(self) -> tuple[Tensor, Tensor]:
         """The points on the segment and their weights, both with a row per node."""
         shape = (-1, *[1] * (self.response.dim() - 1))
-        nodes, weights = (torch.tensor(x, dtype=self.response.dtype).view(shape) for x in gauss_legendre(self.order))
+        at = self.response
+        nodes, weights = (
+            torch.tensor(x, dtype=at.dtype, device=at.device).view(shape) for x in gauss_legendre(self.order)
+        )
         return self.subtracted + nodes * self.response, weights
 
 
@@ -165,7 +168,7 @@ def contributions(maps: Sequence[Secant], forcing: Tensor, meter: Meter) -> Tens
 
 def seen_through(covectors: Tensor, maps: Sequence[Secant], forcing: Tensor, meter: Meter) -> Tensor:
     """⟨v, p_{T,k}⟩ for every v of a stack and every step [K, n], by carrying v backwards: Φ_E(T, k+1)ᵀ v."""
-    found = torch.zeros(len(covectors), len(forcing), dtype=forcing.dtype)
+    found = torch.zeros(len(covectors), len(forcing), dtype=forcing.dtype, device=forcing.device)
     for k in reversed(range(len(forcing))):
         found[:, k] = (covectors * forcing[k]).flatten(1).sum(1)
         if k:

@@ -74,7 +74,8 @@ def steer(
 ) -> Steering:
     """Roll the first `inputs` windows out from their anchors, once per gain, in float64."""
     wide = copy.deepcopy(model).double()
-    ids, _ = next(whole_windows(tokens, model.config.shape.context, inputs))
+    found, _ = next(whole_windows(tokens, model.config.shape.context, inputs))
+    (ids,) = model.place(found)
     e = wide.embed(ids)
     frame = wide.recurrence.begin(e)
     zero = torch.zeros_like(anchor_of(frame.anchor))
@@ -216,7 +217,7 @@ def plane(points: np.ndarray) -> np.ndarray:
 
 
 def _sequence_mean(x: Tensor) -> np.ndarray:
-    mean: np.ndarray = x.mean(dim=1).numpy()
+    mean: np.ndarray = x.mean(dim=1).cpu().numpy()
     return mean
 
 

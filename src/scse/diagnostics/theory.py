@@ -17,7 +17,7 @@ from scipy.optimize import nnls
 from torch import Tensor
 
 from scse.data import UNCOUNTED, Readable
-from scse.diagnostics.differentials import Map, check_finite, differentiable, largest_gain
+from scse.diagnostics.differentials import Map, check_finite, differentiable, drawn, largest_gain
 from scse.diagnostics.secants import (
     ORDERS,
     Secant,
@@ -136,7 +136,8 @@ def theory(
     """
     wide = copy.deepcopy(model).double().eval()
     found = []
-    for ids, targets in whole_windows(tokens, model.config.shape.context, 1, inputs):
+    for window in whole_windows(tokens, model.config.shape.context, 1, inputs):
+        ids, targets = model.place(*window)
         with differentiable():
             step, loss, start = one_input(wide, ids, targets, first)
             found.append(analyse(step, loss, start, first, last, meter, order))
@@ -179,8 +180,8 @@ def analyse(
     return InputTheory(
         forcing=_norms(paths.forcing),
         arriving=_norms(vectors),
-        along=along.numpy(),
-        loss=onto_loss.numpy(),
+        along=along.cpu().numpy(),
+        loss=onto_loss.cpu().numpy(),
         response=size,
         order=max(secant.order for secant in secants.maps),
         lemma_residual=secants.lemma_residual,
@@ -195,7 +196,7 @@ def analyse(
 def contraction(secants: Sequence[Secant], forcing: Tensor, meter: Meter = SILENT) -> Contraction:
     """Measure q and B. The first secant map carries nothing (E_{t_0} = 0), so the others decide."""
     q, B = 0.0, float(_norms(forcing).max())
-    direction = torch.randn(forcing[0].shape, generator=torch.Generator().manual_seed(0), dtype=forcing.dtype)
+    direction = drawn(forcing[0].shape, torch.Generator().manual_seed(0), forcing)
     for k, secant in enumerate(secants[1:]):
         iterations = WARM_NORM_ITERATIONS if k else NORM_ITERATIONS
         estimate = largest_gain(*_both_ways(secant), direction, iterations)
@@ -224,7 +225,7 @@ def largest_beta(contributions: Tensor) -> float:
     With x = v/β this is the shortest x with ⟨x, p_k⟩ ≥ 1 for every k: least distance programming, which Lawson and
     Hanson reduce to non-negative least squares.
     """
-    vectors = contributions.flatten(1).numpy()
+    vectors = contributions.flatten(1).cpu().numpy()
     scale = float(np.linalg.norm(vectors, axis=1).max())
     if scale == 0:
         return 0.0
@@ -258,5 +259,5 @@ def loss_gap(loss: Loss, subtracted: Tensor, response: Tensor) -> LossGap:
 
 
 def _norms(stack: Tensor) -> np.ndarray:
-    found: np.ndarray = stack.flatten(1).norm(dim=1).numpy()
+    found: np.ndarray = stack.flatten(1).norm(dim=1).cpu().numpy()
     return found

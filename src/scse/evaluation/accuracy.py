@@ -12,6 +12,7 @@ from itertools import islice
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from scse.data import UNCOUNTED, Sequences
 from scse.evaluation.perplexity import window_count, windows
@@ -49,12 +50,16 @@ def right_answers(
         with progress("answering", window_count(data, context, limit), "examples", enabled=show) as meter:
             for ids, targets in windows(data, context, batch, limit):
                 asked = targets != UNCOUNTED
-                for state in islice(model.unroll(ids), max(depths) + 1):
+                given, places, wanted = model.place(ids, asked.flatten().nonzero()[:, 0], targets[asked])
+                answered: dict[int, Tensor] = {}
+                for state in islice(model.unroll(given), max(depths) + 1):
                     if state.t in found:
-                        right = torch.ones_like(asked)
-                        answers = model.head(model.outputs(state.hidden)[asked]).argmax(-1)
-                        right[asked] = answers == targets[asked]
-                        found[state.t].append(right.numpy())
+                        outputs = model.outputs(state.hidden).flatten(0, 1)[places]
+                        answered[state.t] = model.head(outputs).argmax(-1) == wanted
+                for depth, same in answered.items():
+                    right = torch.ones_like(asked)
+                    right[asked] = same.cpu()
+                    found[depth].append(right.numpy())
                 meter.advance(len(ids))
     finally:
         model.train(was_training)
@@ -70,17 +75,19 @@ def settling(
     Also whether the answer is right there. The ceiling ends those that never settle.
     """
     taken_all, right_all = [], []
-    for ids, targets in windows(data, model.config.shape.context, batch, limit):
+    for inputs, wanted in windows(data, model.config.shape.context, batch, limit):
+        ids, targets = model.place(inputs, wanted)
         taken = torch.zeros_like(targets)
         final, before = torch.zeros_like(targets), torch.full_like(targets, UNCOUNTED)
         for state in islice(model.unroll(ids), ceiling + 1):
             answers = model.readout(state.hidden).argmax(-1)
             stops = (taken == 0) & ((answers == before) | (state.t == ceiling)) & (state.t > 0)
-            taken[stops], final[stops], before = state.t, answers[stops], answers
+            taken, final = torch.where(stops, state.t, taken), torch.where(stops, answers, final)
+            before = answers
             if (taken > 0).all():
                 break
-        taken_all.append(taken.numpy())
-        right_all.append((final == targets).numpy())
+        taken_all.append(taken.cpu().numpy())
+        right_all.append((final == targets).cpu().numpy())
     return np.concatenate(taken_all), np.concatenate(right_all)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -12,9 +11,10 @@ import torch
 from torch import Tensor
 
 from scse.data import Readable
+from scse.devices import send, wide
 from scse.evaluation.perplexity import counted_targets, windows
 from scse.evaluation.rules import ExitRule
-from scse.measure import elapsed
+from scse.measure import clock, elapsed
 from scse.model import LoopedLM, State, unroll
 from scse.progress import SILENT, Meter
 from scse.recurrence import Frame
@@ -57,31 +57,51 @@ def offline(
 
     All thresholds share one unroll, whose time is that of each result.
     """
-    begin = time.perf_counter()
-    depths: list[list[np.ndarray]] = [[] for _ in thresholds]
+    begin = clock(model.device)
+    depths: list[np.ndarray] = []
     sums = np.zeros(len(thresholds))
     count = 0
     for inputs, targets in windows(tokens, model.config.shape.context, batch, limit):
-        stopped = np.zeros((len(thresholds), len(inputs)), dtype=np.int64)
-        before: Tensor | None = None
-        for state in islice(model.unroll(inputs), ceiling + 1):
-            after = state.hidden
-            if before is not None:
-                moved = rule.of_examples(rule.statistic(model, before, after)).double().numpy()
-                for k, threshold in enumerate(thresholds):
-                    here = (stopped[k] == 0) & ((moved <= threshold) | (state.t == ceiling))
-                    stopped[k][here] = state.t
-                    sums[k] += _nll(model, after, targets, torch.from_numpy(here)).sum()
-            before = after
-        for k, where in enumerate(stopped):
-            depths[k].append(where)
+        stopped, losses = _full_trace(model, inputs, targets, rule, np.array(thresholds), ceiling)
+        depths.append(stopped)
+        sums += losses.sum(1)
         count += counted_targets(targets)
         meter.advance(counted_targets(targets))
-    seconds = elapsed(begin)
+    seconds = elapsed(begin, model.device)
     return [
-        AdaptiveResult(np.concatenate(found), total / count, count, seconds)
-        for found, total in zip(depths, sums, strict=True)
+        AdaptiveResult(found, total / count, count, seconds)
+        for found, total in zip(np.concatenate(depths, axis=1), sums, strict=True)
     ]
+
+
+def _full_trace(
+    model: LoopedLM, inputs: Tensor, targets: Tensor, rule: ExitRule, thresholds: np.ndarray, ceiling: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Where each example of a batch would stop, and its summed nll there, for each threshold [K, B].
+
+    An example is read at the loops where some threshold stops it, and only there. Which these are is decided by the
+    host, from one transfer per loop; the losses are fetched when all of them are there.
+    """
+    stopped = np.zeros((len(thresholds), len(inputs)), dtype=np.int64)
+    ids, wanted = model.place(inputs, targets)
+    read: list[tuple[int, np.ndarray, Tensor]] = []
+    before: Tensor | None = None
+    for state in islice(model.unroll(ids), ceiling + 1):
+        after = state.hidden
+        if before is not None:
+            moved = rule.of_examples(rule.statistic(model, before, after)).cpu().double().numpy()
+            here = (stopped == 0) & ((moved <= thresholds[:, None]) | (state.t == ceiling))
+            stopped[here] = state.t
+            if here.any():
+                rows = here.any(axis=0).nonzero()[0]
+                who = send(torch.from_numpy(rows), model.device)
+                losses = model.token_nll(after[who], wanted[who]).view(len(rows), -1)
+                read.append((state.t, rows, losses.sum(1, dtype=wide(model.device))))
+        before = after
+    found = np.zeros(stopped.shape)
+    for t, rows, losses in read:
+        found[:, rows] += np.where(stopped[:, rows] == t, losses.cpu().double().numpy(), 0.0)
+    return stopped, found
 
 
 @torch.no_grad()
@@ -99,7 +119,7 @@ def online(
 
     Where the map looks at the step, the rows of a batch must move in step; there the batch only shrinks.
     """
-    begin = time.perf_counter()
+    begin = clock(model.device)
     depths: list[np.ndarray] = []
     total, count = 0.0, 0
     for inputs, targets in _same_length(tokens, model.config.shape.context, limit):
@@ -107,16 +127,17 @@ def online(
         while queue.waiting:
             queue.work_off(rule, threshold, ceiling)
         depths.append(queue.depths)
-        total += queue.nll
+        total += queue.nll.item()
         count += counted_targets(targets)
-    return AdaptiveResult(np.concatenate(depths), total / count, count, elapsed(begin))
+    return AdaptiveResult(np.concatenate(depths), total / count, count, elapsed(begin, model.device))
 
 
 class _Queue:
     """Examples of one length, worked off through the slots of a batch.
 
     Around the loops work is done in bulk: waiting examples are begun a batch at a time, and finished ones wait for the
-    vocabulary head until there is a batch of them.
+    vocabulary head until there is a batch of them. Who is in which slot, and for how long, the host knows; all it asks
+    of the device in a loop is which examples are done.
     """
 
     def __init__(self, model: LoopedLM, inputs: Tensor, targets: Tensor, slots: int, meter: Meter) -> None:
@@ -126,7 +147,7 @@ class _Queue:
         self.pool: Frame | None = None
         self.depths = np.zeros(len(inputs), dtype=np.int64)
         self.finished: list[tuple[Tensor, Tensor]] = []
-        self.nll = 0.0
+        self.nll = torch.zeros((), dtype=wide(model.device), device=model.device)
 
     @property
     def waiting(self) -> int:
@@ -138,11 +159,15 @@ class _Queue:
             return None
         if self.pool is None or self.next == self.begun:
             self.begun = min(self.next + self.slots, len(self.inputs))
-            self.pool = self.model.recurrence.begin(self.model.embed(self.inputs[self.next : self.begun]))
+            (ids,) = self.model.place(self.inputs[self.next : self.begun])
+            self.pool = self.model.recurrence.begin(self.model.embed(ids))
         first, self.next = self.next, min(self.next + count, self.begun)
         offset = self.begun - len(self.pool.start)
         who = torch.arange(first, self.next)
-        return who, self.pool.rows(who - offset)
+        return who, self.pool.rows(self._sent(who - offset))
+
+    def _sent(self, rows: Tensor) -> Tensor:
+        return send(rows, self.model.device)
 
     def work_off(self, rule: ExitRule, threshold: float, ceiling: int) -> None:
         """Fill the slots, and keep them filled until no example is left in them."""
@@ -158,9 +183,10 @@ class _Queue:
             before, state = hidden, states.send(state)
             hidden = state.hidden
             taken += 1
-            done = (rule.of_examples(rule.statistic(self.model, before, hidden)) <= threshold) | (taken >= ceiling)
-            if done.any():
-                self._finish(who[done], taken[done], hidden[done])
+            moved = rule.of_examples(rule.statistic(self.model, before, hidden)).cpu()
+            done = ((moved <= threshold) | (taken >= ceiling)).nonzero().flatten()
+            if len(done):
+                self._finish(who[done], taken[done], hidden[self._sent(done)])
                 state, hidden, who, taken = self._replace(state, hidden, who, taken, done)
         self._read_out()
 
@@ -174,35 +200,32 @@ class _Queue:
         """The losses of everything that has finished since the last time."""
         if self.finished:
             who, hidden = (torch.cat(parts) for parts in zip(*self.finished, strict=True))
-            losses = self.model.token_nll(hidden, self.targets[who])
-            self.nll += losses.sum(dtype=torch.float64).item()
-            self.meter.advance(counted_targets(self.targets[who]))
+            targets = self.targets[who]
+            losses = self.model.token_nll(hidden, self._sent(targets))
+            self.nll += losses.sum(dtype=wide(self.model.device))
+            self.meter.advance(counted_targets(targets))
             self.finished = []
 
     def _replace(
-        self, state: State, hidden: Tensor, who: Tensor, taken: Tensor, done: Tensor
+        self, state: State, hidden: Tensor, who: Tensor, taken: Tensor, free: Tensor
     ) -> tuple[State, Tensor, Tensor, Tensor]:
         """Waiting examples take the places of finished ones; places that stay empty are dropped."""
         recurrence = self.model.recurrence
-        free = done.nonzero().flatten()
         while not recurrence.step_dependent and (fresh := self.take(len(free))):
             numbers, frame = fresh
             rows, free = free[: len(numbers)], free[len(numbers) :]
+            who[rows], taken[rows] = numbers, 0
+            rows = self._sent(rows)
             state.frame.overwrite(rows, frame)
             state.z.index_copy_(0, rows, frame.start)
             hidden.index_copy_(0, rows, recurrence.hidden(frame.start, frame))
-            who[rows], taken[rows] = numbers, 0
         if not len(free):
             return state, hidden, who, taken
         keep = torch.ones(len(who), dtype=torch.bool)
         keep[free] = False
-        return state.rows(keep), hidden[keep], who[keep], taken[keep]
-
-
-def _nll(model: LoopedLM, hidden: Tensor, targets: Tensor, rows: Tensor) -> np.ndarray:
-    if not rows.any():
-        return np.zeros(0)
-    return model.token_nll(hidden[rows], targets[rows]).double().numpy()
+        left = keep.nonzero().flatten()
+        rows = self._sent(left)
+        return state.rows(rows), hidden[rows], who[left], taken[left]
 
 
 def _same_length(tokens: Readable, context: int, limit: int | None) -> list[tuple[Tensor, Tensor]]:

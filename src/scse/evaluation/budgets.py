@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ from scse.evaluation.calibration import (
 from scse.evaluation.perplexity import perplexity_over_depths, target_count
 from scse.evaluation.rules import RULES
 from scse.evaluation.tokenwise import calibrate_tokens, tokenwise
-from scse.measure import elapsed
+from scse.measure import clock, elapsed
 from scse.model import LoopedLM
 from scse.progress import progress
 
@@ -133,10 +132,10 @@ class AdaptiveEvaluation:
 
     def _static(self, tokens: Readable, depth: int) -> tuple[float, float]:
         """Perplexity and seconds of everything at one depth."""
-        begin = time.perf_counter()
+        begin = clock(self.model.device)
         settings = self.settings
         (found,) = perplexity_over_depths(self.model, tokens, [depth], settings.batch, settings.limit, show=self.show)
-        return found.ppl, elapsed(begin)
+        return found.ppl, elapsed(begin, self.model.device)
 
     def _size(self, tokens: Readable, limit: int | None) -> int:
         return target_count(tokens, self.model.config.shape.context, limit)

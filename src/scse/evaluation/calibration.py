@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from scse.data import Readable
+from scse.devices import wide
 from scse.errors import UserError
 from scse.evaluation.perplexity import counted_targets, spread_windows
 from scse.evaluation.rules import ExitRule
@@ -57,15 +58,16 @@ def trace(
         moved: list[Tensor] = []
         nll: list[Tensor] = []
         before: Tensor | None = None
-        for state in islice(model.unroll(inputs), ceiling + 1):
+        ids, wanted = model.place(inputs, targets)
+        for state in islice(model.unroll(ids), ceiling + 1):
             after = state.hidden
             if before is not None:
                 moved.append(rule.of_examples(rule.statistic(model, before, after)))
                 if with_nll:
-                    nll.append(model.token_nll(after, targets).view(targets.shape).sum(1, dtype=torch.float64))
+                    nll.append(model.token_nll(after, wanted).view(wanted.shape).sum(1, dtype=wide(model.device)))
             before = after
-        statistics.append(np.asarray(torch.stack(moved, dim=1).double()))
-        losses += [np.asarray(torch.stack(nll, dim=1))] if with_nll else []
+        statistics.append(np.asarray(torch.stack(moved, dim=1).cpu().double()))
+        losses += [np.asarray(torch.stack(nll, dim=1).cpu().double())] if with_nll else []
         tokens += counted_targets(targets)
         meter.advance(counted_targets(targets))
     return Trace(np.concatenate(statistics), np.concatenate(losses) if with_nll else np.zeros((0, 0)), tokens)

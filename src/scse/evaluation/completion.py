@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from scse.data import Tokenizer
+from scse.devices import wide
 from scse.errors import UserError
 from scse.evaluation.perplexity import perplexity
 from scse.model import LoopedLM
@@ -59,27 +60,32 @@ def complete(
     """One result per depth, all depths from one unroll; texts longer than the model's context keep their end."""
     if not examples:
         raise UserError("there are no examples to complete")
-    nll, right, exact, count = (dict.fromkeys(depths, 0.0) for _ in range(4))
+    nll, right, exact = (dict.fromkeys(depths, 0.0) for _ in range(3))
+    count = 0
     # Texts of similar length share a batch; on the right, padding is invisible to a causal model.
     ordered = sorted(examples, key=lambda example: len(example.tokens))
     for first in range(0, len(ordered), batch):
         rows = ordered[first : first + batch]
-        ids, where, targets = _pad(rows, model.config.shape.context)
+        ids, *where, targets = model.place(*_pad(rows, model.config.shape.context))
+        answered: dict[int, tuple[Tensor, Tensor]] = {}
         for state in islice(model.unroll(ids), max(depths) + 1):
             if state.t in nll:
-                log_p = torch.log_softmax(model.head(model.outputs(state.hidden)[where]), dim=-1)
-                hits = log_p.argmax(-1) == targets
-                nll[state.t] -= log_p.gather(1, targets[:, None]).sum(dtype=torch.float64).item()
-                right[state.t] += int(hits.sum())
-                exact[state.t] += sum(bool(part.all()) for part in hits.split([row.answer for row in rows]))
-                count[state.t] += len(targets)
+                log_p = torch.log_softmax(model.head(model.outputs(state.hidden)[tuple(where)]), dim=-1)
+                total = log_p.gather(1, targets[:, None]).sum(dtype=wide(model.device))
+                answered[state.t] = total, log_p.argmax(-1) == targets
+        for depth, (total, found) in answered.items():
+            hits = found.cpu()
+            nll[depth] -= total.item()
+            right[depth] += int(hits.sum())
+            exact[depth] += sum(bool(part.all()) for part in hits.split([row.answer for row in rows]))
+        count += len(targets)
         meter.advance(len(rows))
     return [
         CompletionResult(
             depth,
-            perplexity(nll[depth] / count[depth]),
+            perplexity(nll[depth] / count),
             perplexity(nll[depth] / len(examples)),
-            right[depth] / count[depth],
+            right[depth] / count,
             exact[depth] / len(examples),
             len(examples),
         )
@@ -87,8 +93,8 @@ def complete(
     ]
 
 
-def _pad(rows: Sequence[Completion], context: int) -> tuple[Tensor, tuple[Tensor, Tensor], Tensor]:
-    """Inputs [B, L] padded on the right, the positions (row, column) that predict answer tokens, and the tokens."""
+def _pad(rows: Sequence[Completion], context: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Inputs [B, L] padded on the right, the rows and the columns that predict answer tokens, and the tokens [K]."""
     cut = [row.tokens[-(context + 1) :] for row in rows]
     ids = torch.zeros(len(rows), max(len(tokens) for tokens in cut) - 1, dtype=torch.long)
     row_index: list[int] = []
@@ -102,4 +108,4 @@ def _pad(rows: Sequence[Completion], context: int) -> tuple[Tensor, tuple[Tensor
         row_index += [number] * row.answer
         columns += range(last - row.answer, last)
         targets += tokens[-row.answer :]
-    return ids, (torch.tensor(row_index), torch.tensor(columns)), torch.tensor(targets)
+    return ids, torch.tensor(row_index), torch.tensor(columns), torch.tensor(targets)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +10,7 @@ from scse.data import Readable
 from scse.evaluation.budgets import AdaptiveEvaluation
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.flops import token_flops
-from scse.measure import elapsed
+from scse.measure import clock, elapsed
 from scse.model import LoopedLM
 
 BYTES_PER_NUMBER = 4
@@ -48,9 +47,10 @@ class ParetoEvaluation:
         useful = self.model.recurrence.core.trained_depth
         points = []
         for depth in sorted({depth if useful is None else min(depth, useful) for depth in depths}):
-            begin = time.perf_counter()
+            begin = clock(self.model.device)
             (result,) = perplexity_over_depths(self.model, tokens, [depth], self.batch, self.limit, self.show)
-            points.append(self._point(None, depth, result.ppl, elapsed(begin), result.tokens))
+            seconds = elapsed(begin, self.model.device)
+            points.append(self._point(None, depth, result.ppl, seconds, result.tokens))
         return points
 
     @property

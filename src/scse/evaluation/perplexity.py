@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from scse.data import UNCOUNTED, Readable, Sequences
+from scse.devices import wide
 from scse.errors import UserError
 from scse.model import LoopedLM
 from scse.progress import progress
@@ -118,8 +119,7 @@ def perplexity_over_depths(
     """One result per depth, in the order given. `limit` keeps only the first windows, `show` shows progress."""
     if not depths or min(depths) < 1:
         raise UserError(f"depths must be at least 1, got {list(depths)}")
-    device = model.tokens.weight.device
-    sums = dict.fromkeys(depths, 0.0)
+    sums = {depth: torch.zeros((), dtype=wide(model.device), device=model.device) for depth in depths}
     count = 0
     was_training = model.training
     model.eval()
@@ -128,15 +128,16 @@ def perplexity_over_depths(
     try:
         with progress("evaluating", total, "tok", enabled=show) as meter:
             for inputs, targets in windows(tokens, context, batch, limit):
-                for state in islice(model.unroll(inputs.to(device)), max(depths) + 1):
+                ids, wanted = model.place(inputs, targets)
+                for state in islice(model.unroll(ids), max(depths) + 1):
                     if state.t in sums:
-                        losses = model.token_nll(state.hidden, targets.to(device))
-                        sums[state.t] += losses.sum(dtype=torch.float64).item()
+                        losses = model.token_nll(state.hidden, wanted)
+                        sums[state.t] += losses.sum(dtype=wide(model.device))
                 count += counted_targets(targets)
                 meter.advance(counted_targets(targets))
     finally:
         model.train(was_training)
-    means = {depth: total / count for depth, total in sums.items()}
+    means = {depth: total / count for depth, total in zip(sums, torch.stack([*sums.values()]).tolist(), strict=True)}
     return [DepthResult(depth, means[depth], perplexity(means[depth]), count) for depth in depths]
 
 

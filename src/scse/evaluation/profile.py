@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-from scse.measure import bytes_of, elapsed, peak_bytes
+from scse.measure import clock, elapsed, peak_allocated
 from scse.model import LoopedLM
 from scse.progress import Meter, progress
 
@@ -20,8 +19,8 @@ WARM_UP = 2
 class ProfileRow:
     """Median latency of a batch through to its logits, the spread between quartiles, and the most memory allocated.
 
-    `peak_allocated_mib` is what an accelerator calls peak allocated memory: the weights, the batch, and all that is
-    made of them. Records of `peak_mib`, which earlier revisions wrote, leave the weights out.
+    `peak_allocated_mib` is what an accelerator counts as peak allocated memory, and the same on a CPU: the weights, the
+    batch, and all that is made of them. Records of `peak_mib`, which earlier revisions wrote, leave the weights out.
     """
 
     depth: int
@@ -37,16 +36,16 @@ def profile(
 ) -> list[ProfileRow]:
     """Random tokens; the depths take turns, so that a slow moment of the machine hits all alike."""
     draw = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, model.config.shape.vocabulary, (batch, length), generator=draw)
+    (ids,) = model.place(torch.randint(0, model.config.shape.vocabulary, (batch, length), generator=draw))
     times: dict[int, list[float]] = {depth: [] for depth in depths}
     runs = WARM_UP + repeats
     with progress("profiling", (runs + 1) * sum(depths), "loops", show, timed=True) as meter:
         for turn in range(runs):
             for depth in depths:
-                begin = time.perf_counter()
+                begin = clock(model.device)
                 model(ids, depth)
                 if turn >= WARM_UP:
-                    times[depth].append(elapsed(begin))
+                    times[depth].append(elapsed(begin, model.device))
                 meter.advance(depth)
         return [_row(model, ids, depth, seconds, meter) for depth, seconds in times.items()]
 
@@ -54,7 +53,7 @@ def profile(
 def _row(model: LoopedLM, ids: torch.Tensor, depth: int, seconds: list[float], meter: Meter) -> ProfileRow:
     median = statistics.median(seconds)
     low, _, high = statistics.quantiles(seconds, n=4) if len(seconds) > 1 else (median, median, median)
-    held = bytes_of([*model.parameters(), *model.buffers(), ids])
-    memory = held + peak_bytes(lambda: model(ids, depth))
+    held = [*model.parameters(), *model.buffers(), ids]
+    memory = peak_allocated(lambda: model(ids, depth), held, model.device)
     meter.advance(depth)
     return ProfileRow(depth, 1e3 * median, 1e3 * (high - low), ids.numel() / median, memory / 2**20)

@@ -5,7 +5,6 @@ This accounts for loops, not time: the block still runs over all positions of an
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +12,12 @@ import torch
 from torch import Tensor
 
 from scse.data import Readable
+from scse.devices import send, wide
 from scse.evaluation.adaptive import AdaptiveResult
 from scse.evaluation.calibration import BUDGET_TOLERANCE, UnreachableBudget
 from scse.evaluation.perplexity import counted_targets, spread_windows, windows
 from scse.evaluation.rules import ExitRule
-from scse.measure import elapsed
+from scse.measure import clock, elapsed
 from scse.model import LoopedLM, State
 from scse.progress import SILENT, Meter
 
@@ -28,18 +28,19 @@ BISECTIONS = 14
 def freeze_tokens(
     model: LoopedLM, ids: Tensor, rule: ExitRule, threshold: float, ceiling: int
 ) -> tuple[State, np.ndarray]:
-    """The state in which every token rests where it stopped, and the loops each took [B, L]."""
+    """The state in which every token rests where it stopped, and the loops each took [B, L]; `ids` are a host's."""
+    (ids,) = model.place(ids)
     states = model.unroll(ids)
     state = next(states)
-    active = torch.ones(ids.shape, dtype=torch.bool)
-    taken = torch.zeros(ids.shape, dtype=torch.int64)
+    active = torch.ones_like(ids, dtype=torch.bool)
+    taken = torch.zeros_like(ids)
     while active.any() and state.t < ceiling:
         before = state
         moved = states.send(state)
         state = replace(moved, z=torch.where(active[..., None], moved.z, before.z))
         taken += active
         active &= rule.statistic(model, before.hidden, state.hidden) > threshold
-    return state, taken.numpy()
+    return state, taken.cpu().numpy()
 
 
 def tokenwise(
@@ -53,15 +54,16 @@ def tokenwise(
     meter: Meter = SILENT,
 ) -> AdaptiveResult:
     """Perplexity with exit per token; `depths` are those of all tokens."""
-    begin = time.perf_counter()
-    depths, total, count = [], 0.0, 0
+    begin = clock(model.device)
+    depths, count = [], 0
+    total = torch.zeros((), dtype=wide(model.device), device=model.device)
     for inputs, targets in windows(tokens, model.config.shape.context, batch, limit):
         state, taken = freeze_tokens(model, inputs, rule, threshold, ceiling)
-        total += model.token_nll(state.hidden, targets).sum(dtype=torch.float64).item()
+        total += model.token_nll(state.hidden, send(targets, model.device)).sum(dtype=wide(model.device))
         depths.append(taken.ravel())
         count += counted_targets(targets)
         meter.advance(counted_targets(targets))
-    return AdaptiveResult(np.concatenate(depths), total / count, count, elapsed(begin))
+    return AdaptiveResult(np.concatenate(depths), total.item() / count, count, elapsed(begin, model.device))
 
 
 def calibrate_tokens(

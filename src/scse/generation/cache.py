@@ -14,6 +14,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from scse.devices import send
 from scse.errors import UserError, unknown_name
 from scse.model import LoopedLM
 from scse.recurrence import Recurrence
@@ -41,10 +42,12 @@ class KVCache:
         self.looped = self.slots * self.bodies * self.layers
         count, heads = self.looped + shape.prelude + shape.coda, shape.kv_heads or shape.heads
         size = (count, batch, heads, min(capacity, shape.context), shape.head_width)
-        self.keys = torch.empty(size, dtype=weight.dtype, device=weight.device)
+        kind = weight.device.type  # where products are in bfloat16, so are the keys and values that they take
+        stored = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        self.keys = torch.empty(size, dtype=stored, device=weight.device)
         self.values = torch.empty_like(self.keys)
         self.energies = torch.zeros(loops, batch, dtype=weight.dtype, device=weight.device)
-        self.padding = torch.zeros(batch, dtype=torch.long, device=weight.device)
+        self.padding, self.padded = torch.zeros(batch, dtype=torch.long, device=weight.device), False
 
     @property
     def slots(self) -> int:
@@ -101,12 +104,15 @@ class KVCache:
         self.energies, self.padding = self.energies[:, rows], self.padding[rows]
 
     def _pad(self, real: Tensor) -> None:
+        """Looked at by the host, which must know whether anything is padded; once for all loops."""
+        real = real.cpu()
         lead = (real.cumsum(1) == 0).sum(1)
         if not torch.equal(real.sum(1) + lead, torch.full_like(lead, real.shape[1])) or (lead == real.shape[1]).any():
             raise UserError("padding must stand on the left of a row and leave it at least one token")
-        if lead.any() and self.length:
-            raise UserError("padding can only stand before the first tokens, and the cache already holds some")
-        self.padding = self.padding + lead
+        if lead.any():
+            if self.length:
+                raise UserError("padding can only stand before the first tokens, and the cache already holds some")
+            self.padding, self.padded = self.padding + send(lead, self.padding.device), True
 
     def _reserve(self, end: int) -> None:
         capacity = self.keys.shape[3]
@@ -185,7 +191,7 @@ class CacheView:
     @cached_property
     def visible(self) -> Tensor | None:
         """Which columns each new position may see [R, 1, L, n]; None: all of them."""
-        if self.end - self.begin == 1 and not self.cache.padding.any():
+        if self.end - self.begin == 1 and not self.cache.padded:
             return None
         columns = torch.arange(self.end, device=self.padding.device)
         return visible(columns >= self.padding[:, None], self.begin)

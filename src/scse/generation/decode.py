@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from scse.devices import send
 from scse.errors import UserError
 from scse.evaluation.rules import RULES, Codas, ExitRule
 from scse.generation.cache import CacheView
@@ -44,13 +45,13 @@ class Depth:
     def deepest(self) -> int:
         return max(self._numbers, default=0)
 
-    def of(self, batch: int) -> Tensor:
-        """The most loops of each row [B]"""
+    def of(self, batch: int) -> tuple[int, ...]:
+        """The most loops of each row"""
         if isinstance(self.loops, int):
-            return torch.full((batch,), self.loops)
+            return (self.loops,) * batch
         if len(self.loops) != batch:
             raise UserError(f"{len(self.loops)} loop counts were given for {batch} rows; give one, or one per row")
-        return torch.tensor(self.loops)
+        return self.loops
 
     def rows(self, keep: list[int]) -> Depth:
         """The depth of some rows."""
@@ -72,29 +73,39 @@ class Settled:
 
 @torch.no_grad()
 def settle(model: LoopedLM, ids: Tensor, view: CacheView, depth: Depth) -> Settled:
-    """Unroll the new positions until every row is done; rows leave the batch as they finish and cost nothing more."""
-    most = depth.of(len(ids)).to(ids.device)
+    """Unroll the new positions until every row is done; rows leave the batch as they finish and cost nothing more.
+
+    Who is left, the host knows. It asks the device in a loop only where a threshold decides, and then once.
+    """
+    most = depth.of(len(ids))
     states = model.unroll(ids, memory=view)
     state = next(states)
     hidden = torch.empty_like(state.hidden)
-    taken = torch.zeros(ids.shape, dtype=torch.long, device=ids.device)
-    who = torch.arange(len(ids), device=ids.device)
-    moving = view.real
-    while len(who):
+    taken = torch.zeros_like(ids)
+    left = list(range(len(ids)))
+    who, moving = torch.arange(len(ids), device=ids.device), view.real
+    while left:
         before, state = state, states.send(state)
         taken[who] += moving
+        rests = [False] * len(left)
         if depth.threshold is not None:
             state = replace(state, z=torch.where(moving[..., None], state.z, before.z))
             moved = depth.rule.statistic(model, before.hidden, state.hidden, _codas(state))
             moving = moving & (moved > depth.threshold)
-        done = ~moving.any(1) | (state.t >= most[who])
-        if not done.any():
+            rests = (~moving.any(1)).tolist()
+        done = [place for place, row in enumerate(left) if rests[place] or state.t >= most[row]]
+        if not done:
             continue
-        leaving = state.rows(done)
-        hidden[who[done]] = leaving.hidden
+        stay = [place for place in range(len(left)) if place not in set(done)]
+        out = send(torch.tensor(done), ids.device)
+        leaving = state.rows(out)
+        hidden[who[out]] = leaving.hidden
         if depth.threshold is not None:
             leaving.rest()
-        state, who, moving = state.rows(~done), who[~done], moving[~done]
+        left = [left[place] for place in stay]
+        if left:
+            rows = send(torch.tensor(stay), ids.device)
+            state, who, moving = state.rows(rows), who[rows], moving[rows]
     return Settled(hidden, model.outputs(hidden, view.coda()), taken)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from scse.devices import send
 from scse.errors import UserError
 from scse.generation.cache import KVCache, make_cache
 from scse.generation.decode import Depth, Settled, settle
@@ -55,11 +56,9 @@ def stream(
     for number in range(wanted.max_new_tokens):
         if number and not session.go_on(new):
             return
-        logits = session.logits()
-        new = [
-            NewToken(row, wanted.sampling.pick(logits[place], draws[row]), int(session.settled.taken[place, -1]))
-            for place, row in enumerate(session.alive)
-        ]
+        picked = wanted.sampling.choose(session.logits(), [draws[row] for row in session.alive])
+        taken = session.settled.taken[:, -1].tolist()
+        new = [NewToken(*one) for one in zip(session.alive, picked, taken, strict=True)]
         yield new
 
 
@@ -68,7 +67,6 @@ class _Session:
 
     def __init__(self, model: LoopedLM, tokens: list[list[int]], wanted: Generation) -> None:
         self.model, self.tokens, self.wanted, self.depth = model, tokens, wanted, wanted.depth
-        self.device = model.tokens.weight.device
         self.alive = list(range(len(tokens)))
         self.cache, self.settled = self._prefill()
 
@@ -85,12 +83,12 @@ class _Session:
         if not keep:
             return False
         if len(keep) < len(new):
-            self.cache.select(torch.tensor(keep, device=self.device))
+            self.cache.select(send(torch.tensor(keep), self.model.device))
             self.alive, self.depth = [self.alive[place] for place in keep], self.depth.rows(keep)
         if self.cache.length == self.cache.context:
             self.cache, self.settled = self._prefill()
         else:
-            last = torch.tensor([[self.tokens[row][-1]] for row in self.alive], device=self.device)
+            (last,) = self.model.place(torch.tensor([[self.tokens[row][-1]] for row in self.alive]))
             self.settled = settle(self.model, last, self.cache.append(1), self.depth)
         return True
 
@@ -98,11 +96,12 @@ class _Session:
         context = self.model.config.shape.context
         rows = [_window(self.tokens[row], context) for row in self.alive]
         longest = max(map(len, rows))
-        ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows], device=self.device)
-        real = torch.tensor([[False] * (longest - len(row)) + [True] * len(row) for row in rows], device=self.device)
+        ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
+        real = torch.tensor([[False] * (longest - len(row)) + [True] * len(row) for row in rows])
         room = longest + self.wanted.max_new_tokens
         cache = make_cache(self.wanted.cache, self.model, len(rows), self.depth.deepest, room)
-        return cache, settle(self.model, ids, cache.append(longest, real), self.depth)
+        (given,) = self.model.place(ids)
+        return cache, settle(self.model, given, cache.append(longest, real), self.depth)
 
 
 def _window(tokens: list[int], context: int) -> list[int]:

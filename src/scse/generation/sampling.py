@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from scse.devices import wide
 from scse.errors import UserError
 
 
@@ -25,15 +27,20 @@ class Sampling:
 
     def pick(self, logits: Tensor, draws: torch.Generator) -> int:
         """The next token for the logits of one position [V]"""
+        return self.choose(logits[None], [draws])[0]
+
+    def choose(self, logits: Tensor, draws: Sequence[torch.Generator]) -> list[int]:
+        """The next token of every row [B, V], each drawn by the host from a generator of its own."""
         if self.temperature == 0:
-            return int(logits.argmax())
+            likeliest: list[int] = logits.argmax(-1).tolist()
+            return likeliest
         # In float64, where even the smallest positive temperature leaves numbers.
-        scaled = (logits.double() - logits.max()) / self.temperature
-        probabilities, tokens = scaled.softmax(-1).sort(descending=True, stable=True)
+        scaled = (logits.to(wide(logits.device)) - logits.amax(-1, keepdim=True)) / self.temperature
+        probabilities, tokens = scaled.softmax(-1).sort(dim=-1, descending=True, stable=True)
         before = probabilities.cumsum(-1) - probabilities
-        probabilities[before >= self.top_p] = 0
-        choice = torch.multinomial(probabilities.cpu(), 1, generator=draws)
-        return int(tokens[choice.to(tokens.device)])
+        shares, tokens = torch.where(before >= self.top_p, 0.0, probabilities).cpu(), tokens.cpu()
+        choices = [torch.multinomial(row, 1, generator=draw) for row, draw in zip(shares, draws, strict=True)]
+        return [int(row[choice]) for row, choice in zip(tokens, choices, strict=True)]
 
 
 DEFAULT_SAMPLING = Sampling()

@@ -23,7 +23,7 @@ from scse.generation.decode import Depth, settle
 from scse.generation.window import PaddedWindow
 from scse.hf.configuration import ScseConfig
 from scse.model import LoopedLM
-from scse.nn.loss import head_nll
+from scse.nn.loss import counted, head_nll
 from scse.nn.storage import align_weights
 from scse.nn.without_storage import without_storage
 from scse.recurrence import Memory
@@ -198,11 +198,12 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
         return past.kv
 
     def _loss(self, outputs: Tensor, labels: Tensor, items: Tensor | int | None) -> Tensor:
-        targets = labels[:, 1:]
-        counted = targets != IGNORED_LABEL
-        chosen = self.model.normed(outputs[:, :-1][counted])
-        total = head_nll(chosen, self.model.head_weight, targets[counted])
-        return total / (counted.sum() if items is None else items)
+        targets, outputs = labels[:, 1:].flatten(), outputs[:, :-1].flatten(0, 1)
+        counts = targets != IGNORED_LABEL
+        if (chosen := counted(targets)) is not None:
+            outputs, targets = outputs[chosen], targets[chosen]
+        total = head_nll(self.model.normed(outputs), self.model.head_weight, targets)
+        return total / (counts.sum() if items is None else items)
 
     def generate(self, inputs: Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         """As in `transformers`, but a prompt that cannot be continued is refused at once, in a line of ours."""

@@ -97,7 +97,7 @@ def trace(model: LoopedLM, ids: np.ndarray, loops: int) -> Trace:
     norms: dict[str, list[Tensor]] = {name: [] for name in (*TRACED_RULES, "state", "deviation")}
     anchor, reason = None, ""
     attention: list[Tensor | None] = [None]
-    given = torch.from_numpy(ids)[None].to(model.tokens.weight.device)
+    (given,) = model.place(torch.from_numpy(ids)[None])
     with evaluating(model), watched_attention(model) as seen:
         for state in islice(model.unroll(given), loops + 1):
             if state.t:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from scse.data import Tokenizer
+from scse.devices import autocast
 from scse.errors import UserError
 from scse.evaluation.perplexity import perplexity
 from scse.families import FAMILIES
@@ -37,6 +39,11 @@ class Subject:
     label: str
     model: LoopedLM
     tokenizer: Tokenizer | None = None
+    precision: str = "float32"
+
+    def inference(self) -> AbstractContextManager[object]:
+        """Within it, the model computes in the subject's precision."""
+        return autocast(self.precision, self.model.device)
 
     def word(self, token: int) -> str:
         return f"#{token}" if self.tokenizer is None else self.tokenizer.decode([token])
@@ -70,7 +77,12 @@ class Look:
 
     def parts(self) -> Iterator[Packed]:
         """The rows as they are computed, packed."""
-        for found in readings(self.subject.model, self.traced, self.window.targets):
+        waiting = readings(self.subject.model, self.traced, self.window.targets)
+        while True:
+            with self.subject.inference():
+                found = next(waiting, None)
+            if found is None:
+                return
             self.rows.append(found)
             yield self.part(found)
 
@@ -165,7 +177,8 @@ def look(
     """Unroll a subject's model over a text; the readouts are left to `finish` or `parts`."""
     seen = window(subject.encode(text), longest, targets)
     answers = None if truth is None else _checked_truth(subject, truth, len(seen.ids), loops)
-    return Look(subject, seen, trace(subject.model, seen.ids, loops), answers)
+    with subject.inference():
+        return Look(subject, seen, trace(subject.model, seen.ids, loops), answers)
 
 
 def same_rows(subjects: Sequence[Subject]) -> None:

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scse.config.model import Shape
+from scse.devices import wide
 from scse.nn.dropout import Dropout
 from scse.nn.norm import RMSNorm
 
@@ -110,11 +111,11 @@ class CausalSelfAttention(nn.Module):
 def rotate(x: Tensor, positions: Tensor, base: float) -> Tensor:
     """RoPE: channels i and i + k/2 of a head are turned by the angle position·base^(−2i/k).
 
-    `positions` are [L], or [B, L] where rows differ. Angles are formed in float64, so that they are the same for a
-    position wherever it stands in a batch and whatever the model's type.
+    `positions` are [L], or [B, L] where rows differ. Angles are formed in float64 where the device has it, so that
+    they are the same for a position wherever it stands in a batch and whatever the model's type.
     """
     half = x.shape[-1] // 2
-    rates = base ** (-torch.arange(half, dtype=torch.float64, device=x.device) / half)
+    rates = base ** (-torch.arange(half, dtype=wide(x.device), device=x.device) / half)
     angles = positions[..., None] * rates
     if positions.dim() == 2:
         angles = angles[:, None]

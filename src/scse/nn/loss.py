@@ -17,7 +17,12 @@ CHUNK_TOKENS = 512
 
 
 def counted(targets: Tensor) -> Tensor | None:
-    """Which targets count, flattened [N]; None where all do, as in text. A negative target does not."""
+    """Which targets count, flattened [N]; None where all do, as in text. A negative target does not.
+
+    Also None on an accelerator: to ask would be to wait for it. There the head passes over those that do not count.
+    """
+    if targets.device.type != "cpu":
+        return None
     chosen = targets.flatten() >= 0
     return None if chosen.all() else chosen
 
@@ -27,7 +32,8 @@ def head_nll(
 ) -> Tensor:
     """Σ_i s_i · (−log softmax(hidden_i · weightᵀ)[targets_i]), differentiable once in `hidden`, `weight` and `shares`.
 
-    Without `shares` every s_i is 1.
+    Without `shares` every s_i is 1. On an accelerator targets may be negative and then do not count; on a CPU `counted`
+    has left them out.
     """
     flat = hidden.reshape(-1, hidden.shape[-1])
     if torch.is_grad_enabled():
@@ -41,7 +47,7 @@ def head_nll(
 def token_nll(hidden: Tensor, weight: Tensor, targets: Tensor, chunk: int = CHUNK_TOKENS) -> Tensor:
     """−log softmax(hidden · weightᵀ)[targets] for each token [N]; no gradients."""
     head = _ChunkedHead(hidden, weight, chunk)
-    return torch.cat([-head.log_probabilities(h).gather(1, y[:, None])[:, 0] for h, y in head.chunks(targets)])
+    return torch.cat([-head.picked(head.log_probabilities(h), y) for h, y in head.chunks(targets)])
 
 
 class _HeadNLL(torch.autograd.Function):
@@ -56,11 +62,10 @@ class _HeadNLL(torch.autograd.Function):
         parts = [None] * len(targets.split(chunk)) if shares is None else shares.detach().split(chunk)
         for (h, y), share in zip(head.chunks(targets), parts, strict=True):
             log_p = head.log_probabilities(h)
-            found = log_p.gather(1, y[:, None])
-            total -= found.sum() if share is None else (found[:, 0] * share).sum()
-            losses.append(-found[:, 0])
-            # d nll / d logits = softmax − onehot(target), written over the log-probabilities.
-            gradient = log_p.exp_().scatter_add_(1, y[:, None], log_p.new_full((len(y), 1), -1.0))
+            picked = head.picked(log_p, y)
+            total -= picked.sum() if share is None else (picked * share).sum()
+            losses.append(-picked)
+            gradient = head.gradient(log_p, y)
             if share is not None:
                 gradient *= share[:, None]
             gradient = gradient.to(head.dtype)
@@ -78,10 +83,14 @@ class _HeadNLL(torch.autograd.Function):
 
 
 class _ChunkedHead:
-    """The head's products in the precision that autocast asks for, one reused buffer for the logits."""
+    """The head's products in the precision that autocast asks for, one reused buffer for the logits.
+
+    `passes_over`: targets may be negative, and then count nothing.
+    """
 
     def __init__(self, hidden: Tensor, weight: Tensor, chunk: int) -> None:
         kind = hidden.device.type
+        self.passes_over = kind != "cpu"
         self.dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else hidden.dtype
         self.table = weight.detach().to(self.dtype)
         self.hidden = hidden.detach()
@@ -100,6 +109,19 @@ class _ChunkedHead:
         else:
             logits.copy_(torch.mm(h, self.table.t()))
         return torch.log_softmax(logits, 1, out=logits)
+
+    def picked(self, log_p: Tensor, targets: Tensor) -> Tensor:
+        """log p(target) of each token [n]"""
+        if not self.passes_over:
+            return log_p.gather(1, targets[:, None])[:, 0]
+        found = log_p.gather(1, targets.clamp_min(0)[:, None])[:, 0]
+        return torch.where(targets >= 0, found, torch.zeros_like(found))
+
+    def gradient(self, log_p: Tensor, targets: Tensor) -> Tensor:
+        """d nll / d logits = softmax − onehot(target), written over the log-probabilities."""
+        places = targets.clamp_min(0) if self.passes_over else targets
+        found = log_p.exp_().scatter_add_(1, places[:, None], log_p.new_full((len(places), 1), -1.0))
+        return found.mul_((targets >= 0)[:, None]) if self.passes_over else found
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

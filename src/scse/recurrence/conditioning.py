@@ -25,7 +25,7 @@ class Clock(nn.Module):
         self.outer = nn.Linear(shape.width, shape.width, bias=True)
 
     def forward(self, number: float) -> Tensor:
-        seen = sinusoid(number, self.inner.in_features).to(self.inner.weight)
+        seen = sinusoid(number, self.inner.in_features, self.inner.weight)
         return affine(self.outer, F.silu(affine(self.inner, seen)))
 
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from scse.config.model import Shape
+from scse.devices import wide
 from scse.errors import UserError
 from scse.recurrence.base import Unit, anchor_of
 
@@ -84,7 +85,7 @@ class StepSignal(Drive):
 
     def forward(self, t: int, z: Tensor, prepared: Tensor | None) -> Tensor:
         # One row would be multiplied in an order that depends on the address of the weights; of several, one is taken.
-        signal = self.proj(sinusoid(t, z.shape[-1]).to(z).expand(EQUAL_ROWS, -1))[0]
+        signal = self.proj(sinusoid(t, z.shape[-1], z).expand(EQUAL_ROWS, -1))[0]
         x: Tensor = self.inner(t, z, prepared) + self.strength * signal
         return x
 
@@ -113,8 +114,10 @@ class StepFilm(Drive):
         return x
 
 
-def sinusoid(t: float, width: int) -> Tensor:
-    """γ_t = [sin(t ω_i), cos(t ω_i)] with ω_i = 10000^(−i / ⌈width/2⌉), in float64."""
+def sinusoid(t: float, width: int, like: Tensor) -> Tensor:
+    """γ_t = [sin(t ω_i), cos(t ω_i)] with ω_i = 10000^(−i / ⌈width/2⌉), formed in float64 where the device of `like`
+    has it, and returned there in its type."""
     half = (width + 1) // 2
-    angles = t * torch.exp(-math.log(10_000.0) / half * torch.arange(half, dtype=torch.float64))
-    return torch.cat([angles.sin(), angles.cos()])[:width]
+    number = torch.arange(half, dtype=wide(like.device), device=like.device)
+    angles = t * torch.exp(-math.log(10_000.0) / half * number)
+    return torch.cat([angles.sin(), angles.cos()])[:width].to(like.dtype)

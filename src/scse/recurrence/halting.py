@@ -51,7 +51,7 @@ class TimedState(Drive):
 
     def forward(self, t: int, z: Tensor, prepared: Tensor | None) -> Tensor:
         h, _, _ = parts(z)
-        return h + self.strength * sinusoid(t, h.shape[-1]).to(h)
+        return h + self.strength * sinusoid(t, h.shape[-1], h)
 
 
 class Halting(NoHalting):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from scse.nn import apply_layers
 from scse.nn.block import Pasts
 from scse.recurrence.anchors import Anchor, EmbeddingStart
 from scse.recurrence.base import Coordinates, Frame, LoopMemory, Unit, anchor_of
@@ -15,6 +19,17 @@ from scse.recurrence.reading import ExitGate, Read
 from scse.recurrence.updates import Direct, SharedCore
 
 
+def combine(
+    recurrence: Recurrence, z: Tensor, x: Tensor, u: Tensor, frame: Frame, masked: bool, memory: LoopMemory | None
+) -> Tensor:
+    """keep(z, x) + mask(Δ)·gain(z, u)"""
+    q: Tensor = recurrence.gain(z, u)
+    if masked:
+        q = recurrence.mask(recurrence.coordinates, z, frame, q, memory)
+    kept: Tensor = recurrence.keep(z, x)
+    return kept + q
+
+
 class Recurrence(nn.Module):
     """z' = halting( z, reset_t( keep(z, x_t) + mask(Δ)·gain(z, u_t) ) )  with  x_t = drive_t(z)  and  u_t = B(x_t), or
     its subtractive form.
@@ -22,6 +37,8 @@ class Recurrence(nn.Module):
     Slots left out are the identity: the core sees the bare state, nothing is masked, leaked, reset or halted, and the
     state is read as it is. `exit` is a gate for exit rules and objectives; the step does not look at it.
     """
+
+    combined: Callable[..., Tensor] = staticmethod(combine)  # or what it was compiled to
 
     def __init__(
         self,
@@ -55,6 +72,15 @@ class Recurrence(nn.Module):
         self.read = read or Read()
         self.exit = exit
 
+    def compile_step(self, **how: Any) -> None:
+        """Compile what every step does alike, for steps without a memory; `how` is told to `torch.compile`.
+
+        That is the layers, and everything from their update to the new state but for a reset. Neither is told the
+        number of the step, so that one compilation serves all loops and depths; what does look at it stays outside.
+        """
+        self.core.applied = torch.compile(apply_layers, **how)
+        self.combined = torch.compile(combine, **how)
+
     def begin(self, e: Tensor, positions: Tensor | None = None) -> Frame:
         """Everything the input e fixes, once. Its positions are 0 … L−1 unless others are given [B, L]."""
         h = self.start(e, positions)
@@ -73,10 +99,8 @@ class Recurrence(nn.Module):
         With a `memory`, z holds the positions that follow those it has seen, and is remembered in turn.
         """
         x, u = self.update(self.core, self.drive, t, z, frame, memory)
-        q = self.gain(z, u)
-        if masked:
-            q = self.mask(self.coordinates, z, frame, q, memory)
-        following: Tensor = self.halting(z, self.reset(t, self.keep(z, x) + q))
+        combined = self.combined if memory is None else combine
+        following: Tensor = self.halting(z, self.reset(t, combined(self, z, x, u, frame, masked, memory)))
         return following
 
     def remember(self, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:

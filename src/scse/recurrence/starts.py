@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from scse.config.model import Shape
+from scse.devices import wide
 from scse.errors import checked_choice
 from scse.recurrence.anchors import EmbeddingStart, ProjectedStart
 
@@ -49,7 +50,7 @@ class NoiseStart(EmbeddingStart):
 
 
 def hashed_normal(seed: int, positions: Tensor, width: int) -> Tensor:
-    """ε(seed, position, channel) [*positions.shape, width] in float64.
+    """ε(seed, position, channel) [*positions.shape, width] in float64, where the device has it.
 
     A counter goes through the finaliser of SplitMix64; 53 bits of the result are a uniform number, and the inverse of
     the normal distribution function between the cuts makes it ε.
@@ -59,7 +60,7 @@ def hashed_normal(seed: int, positions: Tensor, width: int) -> Tensor:
     counter = (counter ^ _shift(counter, 30)) * _signed(_MIX[0])
     counter = (counter ^ _shift(counter, 27)) * _signed(_MIX[1])
     counter = counter ^ _shift(counter, 31)
-    uniform = (_shift(counter, 11).double() + 0.5) / 2**53
+    uniform = (_shift(counter, 11).to(wide(positions.device)) + 0.5) / 2**53
     low = 0.5 * math.erfc(CUT / math.sqrt(2))
     normal: Tensor = torch.special.ndtri(low + uniform * (1 - 2 * low))
     return normal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ class SharedCore(Unit):
     """The same L layers at every step: B(x) = M_L(x) − x. Trained at sampled depths."""
 
     trained_depth: int | None = None
+    applied: Callable[..., Tensor] = staticmethod(apply_layers)  # or what it was compiled to
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -38,7 +40,8 @@ class SharedCore(Unit):
         layers = self.layers(t)
         for block in layers:
             block.loop = t
-        return apply_layers(layers, x, past, self.modulations(t))
+        applied = self.applied if past is None else apply_layers
+        return applied(layers, x, past, self.modulations(t))
 
     def remember(self, t: int, x: Tensor, past: Pasts) -> None:
         """Leave in the past what later positions need of x at step t."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import logging
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from scse.config import TrainConfig
+from scse.config.training import PRECISIONS_OF_INFERENCE
 from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
-from scse.errors import UserError
+from scse.devices import autocast, device_name, resolve_device
+from scse.errors import UserError, checked_choice
 from scse.model import LoopedLM
 from scse.persistence import WEIGHTS_FILE, build, load_model
 from scse.problems import PROBLEMS
@@ -22,7 +27,10 @@ log = logging.getLogger("scse")
 
 @dataclass(frozen=True)
 class Run:
-    """`step` is the number of optimiser steps behind the weights, `weights` their file."""
+    """`step` is the number of optimiser steps behind the weights, `weights` their file.
+
+    `precision` is that of the matrix products.
+    """
 
     folder: Path
     config: TrainConfig
@@ -30,6 +38,19 @@ class Run:
     tokenizer: Tokenizer
     step: int
     weights: Path
+    precision: str = "float32"
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    def inference(self) -> AbstractContextManager[object]:
+        """Within it, the model computes in the precision that was asked for."""
+        return autocast(self.precision, self.device)
+
+    def facts(self) -> dict[str, str]:
+        """Where it computes, for records."""
+        return {"device": str(self.device), "device_name": device_name(self.device)}
 
     def corpus(self, name: str | None, data_dir: str | None, cache_dir: str | None, progress: bool = True) -> Corpus:
         """A corpus (by default the run's own) as tokens of the run's tokenizer."""
@@ -40,9 +61,21 @@ class Run:
         return open_corpus(data, progress, tokenizer=self.tokenizer)
 
 
-def open_run(folder: str | Path) -> Run:
-    """The finished model of a run or, while it is unfinished, its newest checkpoint that verifies."""
-    folder = Path(folder)
+def open_run(
+    folder: str | Path,
+    device: str | torch.device = "auto",
+    precision: str = "float32",
+    *,
+    float64: bool = False,
+    compiled: bool = False,
+) -> Run:
+    """The finished model of a run or, while it is unfinished, its newest checkpoint that verifies.
+
+    On a device by name; 'auto' is the accelerator where there is one, and `float64` says that such numbers are needed.
+    With `compiled`, the step is compiled when it is first taken.
+    """
+    folder, place = Path(folder), resolve_device(device, float64)
+    checked_choice("precision", precision, PRECISIONS_OF_INFERENCE)
     if not (folder / "config.json").is_file():
         raise UserError(f"no run in {folder} (config.json is missing); name a folder that 'scse train --out' wrote")
     config, data = read_run_config(folder)
@@ -56,7 +89,9 @@ def open_run(folder: str | Path) -> Run:
     else:
         model, step, file = _newest_model(folder, config)
     load_gate(folder, model, file)
-    return Run(folder, config, model, tokenizer, step, file)
+    if compiled:
+        model.compile_step()
+    return Run(folder, config, model.to(place), tokenizer, step, file, precision)
 
 
 def _newest_model(folder: Path, config: TrainConfig) -> tuple[LoopedLM, int, Path]:

@@ -11,6 +11,7 @@ import torch
 
 from scse.accounting import skeleton
 from scse.config import Shape, TrainConfig, assemble
+from scse.devices import resolve_device
 from scse.errors import UserError
 from scse.flops import token_flops
 from scse.recurrence import Recurrence
@@ -42,7 +43,8 @@ class Cost:
 class Estimator:
     """Costs on this machine; speeds come from the runs under `runs` where one has the same shape."""
 
-    def __init__(self, runs: Path) -> None:
+    def __init__(self, runs: Path, device: str = "auto") -> None:
+        self.device = resolve_device(device)
         self.speeds = dict(measured_speeds(runs.glob("*/seed*")))
         self._guess: float | None = None
 
@@ -59,9 +61,8 @@ class Estimator:
     @property
     def guess(self) -> float:
         if self._guess is None:
-            cpu = torch.device("cpu")
-            precision = resolve_precision("auto", cpu)
-            self._guess = EFFICIENCY * matmul_rate(getattr(torch, precision), cpu)
+            precision = resolve_precision("auto", self.device)
+            self._guess = EFFICIENCY * matmul_rate(getattr(torch, precision), self.device)
         return self._guess
 
 

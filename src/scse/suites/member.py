@@ -38,7 +38,8 @@ class Result:
 class Job:
     """A member and where its text is. `guests` are the files to import first, in a process that has not done so.
 
-    `all_depths` reads every standard depth on the way to the deepest asked for.
+    `all_depths` reads every standard depth on the way to the deepest asked for. `device` is where it is trained and
+    evaluated.
     """
 
     member: Member
@@ -47,6 +48,7 @@ class Job:
     quiet: bool = False
     all_depths: bool = True
     guests: tuple[str, ...] = ()
+    device: str = "auto"
 
 
 def work(job: Job) -> Result:
@@ -75,7 +77,7 @@ def work(job: Job) -> Result:
 
 def train_member(job: Job) -> bool:
     """Train to the end from wherever the run is; False when a stop was asked for."""
-    options = RunOptions(data_dir=job.data_dir, cache_dir=job.cache_dir, quiet=job.quiet)
+    options = RunOptions(data_dir=job.data_dir, cache_dir=job.cache_dir, quiet=job.quiet, device=job.device)
     ended = train(assemble(job.member.arm.family, job.member.settings), job.member.folder, options)
     return ended.finished and not ended.stop_requested
 
@@ -97,7 +99,7 @@ def evaluate_member(job: Job) -> None:
         return
     wrong = []
     with locked(member.folder):
-        run = open_run(member.folder)
+        run = open_run(member.folder, job.device)
         for (task, corpus, split), columns in _by_evaluation(member, member.missing(job.data_dir)).items():
             selection = Selection(corpus, split, member.preset.limit, show=not job.quiet)
             selection = replace(

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from scse.data.problem import HELD_OUT
 from scse.errors import UserError
-from scse.tasks.base import Column, Evaluated, Selection, Task, Where, depths_of, distinct, record_of, title_of, without
+from scse.tasks.base import (
+    Column,
+    Evaluated,
+    Selection,
+    Task,
+    Where,
+    depths_of,
+    distinct,
+    infers,
+    record_of,
+    title_of,
+    without,
+)
 
 if TYPE_CHECKING:
     from scse.config.model import Shape
@@ -33,6 +45,7 @@ class Accuracy(Task):
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
         return self.at(run, selection, depths_of(columns), list(dict.fromkeys(column.difficulty for column in columns)))
 
+    @infers
     def at(
         self, run: Run, selection: Selection, depths: Sequence[int], difficulties: Sequence[int | None] | None = None
     ) -> Evaluated:

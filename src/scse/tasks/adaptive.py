@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from scse.tasks.base import WHOLE_SPLIT, Column, Evaluated, Selection, Task, Where, record_of, title_of, without
+from scse.tasks.base import WHOLE_SPLIT, Column, Evaluated, Selection, Task, Where, infers, record_of, title_of, without
 
 if TYPE_CHECKING:
     from scse.config.adaptive import AdaptiveSettings
@@ -48,6 +48,7 @@ class Adaptive(Task):
         budgets = dict.fromkeys(column.budget for column in columns if column.budget is not None)
         return self.at(run, selection, in_suites(list(budgets), selection.limit))
 
+    @infers
     def at(self, run: Run, selection: Selection, settings: AdaptiveSettings) -> Evaluated:
         from scse.evaluation.budgets import AdaptiveEvaluation
 

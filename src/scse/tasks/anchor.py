@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scse.errors import UserError
 from scse.tasks.base import Column, Evaluated, Selection, Task, Where, depths_of, record_of, title_of
 
 if TYPE_CHECKING:
@@ -16,6 +17,16 @@ BATCHES, BATCH = 2, 32
 STEERED_INPUTS = 6
 # A step of the diagnosis evaluates the map three times, twice of it the anchor.
 MAPS = 3
+
+
+def _exact(run: Run) -> Run:
+    """What is measured at the anchor is exact zeros and derivatives: a rounded map has neither."""
+    from scse.devices import resolve_device
+
+    if run.precision != "float32":
+        raise UserError(f"diagnostics are not made in {run.precision}; open the run in float32")
+    resolve_device(run.device, float64=True)
+    return run
 
 
 def diagnosed_batches(limit: int | None) -> tuple[int, int]:
@@ -45,7 +56,7 @@ class Diagnose(Task):
         from scse.diagnostics.stability import broken_claims, judge, with_verdicts
         from scse.progress import progress
 
-        corpus, split = selection.open(run)
+        corpus, split = selection.open(_exact(run))
         with progress("diagnosing", steps * batches, "steps", enabled=selection.show) as meter:
             found = diagnose(run.model, split.tokens, steps, selection.batch, batches, gains, meter)
         where = Where.of(corpus, split, replace(selection, limit=selection.batch * batches))
@@ -78,7 +89,7 @@ class Steering(Task):
         from scse.diagnostics.steering import GAINS, panels, per_input, sentence, steer, summary
         from scse.progress import progress
 
-        corpus, split = selection.open(run)
+        corpus, split = selection.open(_exact(run))
         with progress("steering", len(GAINS) * (steps + 1), "steps", enabled=selection.show) as meter:
             found = steer(run.model, split.tokens, inputs, steps, run.config.max_loops, meter)
         where = Where.of(corpus, split, replace(selection, limit=inputs))
@@ -106,7 +117,7 @@ class Theory(Task):
         from scse.diagnostics.theory_summary import average_verdict, input_row, per_step, summary
         from scse.progress import progress
 
-        corpus, split = selection.open(run)
+        corpus, split = selection.open(_exact(run))
         with progress("theory", PASSES * (last - first) * inputs, "steps", enabled=selection.show) as meter:
             found = theory(run.model, split.tokens, first, last, inputs, meter, order)
         where = Where.of(corpus, split, selection)

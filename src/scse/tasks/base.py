@@ -8,9 +8,10 @@ needs torch is imported where it is used, so that suites and reports can ask wit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from scse.errors import UserError
 from scse.records import FILE, Record, append_records, identity, new_record
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from scse.data import Corpus, TokenSplit
     from scse.runs import Run
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_T = TypeVar("_T")
 Rows = list[dict[str, Any]]
 PROFILED_SEQUENCES = 16
 # About the test split of WikiText in GPT-2's tokens; how long another corpus is, nobody knows before reading it.
@@ -150,9 +154,23 @@ def depths_of(columns: Sequence[Column]) -> list[int]:
     return list(dict.fromkeys(column.depth for column in columns if column.depth is not None))
 
 
+def infers(at: Callable[Concatenate[_T, Run, _P], _R]) -> Callable[Concatenate[_T, Run, _P], _R]:
+    """Lets an evaluation compute in the precision that its run was opened with."""
+
+    @wraps(at)
+    def within(task: _T, run: Run, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with run.inference():
+            return at(task, run, *args, **kwargs)
+
+    return within
+
+
 def record_of(run: Run, asked: Mapping[str, Any], numbers: Mapping[str, float], digest: str, **facts: Any) -> Record:
-    """The record of an evaluation that `asked` identifies."""
-    return new_record(identity(run.config, run.step, **asked), numbers, digest, **facts)
+    """The record of an evaluation that `asked` identifies, together with a precision other than float32."""
+    told = dict(asked)
+    if run.precision != "float32":
+        told["settings"] = {**(told.get("settings") or {}), "precision": run.precision}
+    return new_record(identity(run.config, run.step, **told), numbers, digest, **run.facts(), **facts)
 
 
 def without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:

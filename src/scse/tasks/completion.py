@@ -8,7 +8,19 @@ from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from scse.tasks.base import Column, Evaluated, Selection, Task, Where, depths_of, distinct, record_of, title_of, without
+from scse.tasks.base import (
+    Column,
+    Evaluated,
+    Selection,
+    Task,
+    Where,
+    depths_of,
+    distinct,
+    infers,
+    record_of,
+    title_of,
+    without,
+)
 
 if TYPE_CHECKING:
     from scse.config.model import Shape
@@ -30,6 +42,7 @@ class Completion(Task):
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
         return self.at(run, selection, depths_of(columns))
 
+    @infers
     def at(self, run: Run, selection: Selection, depths: Sequence[int]) -> Evaluated:
         from scse.data import DataConfig, corpus_documents
         from scse.evaluation.completion import complete, last_word_completions

@@ -8,7 +8,19 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from scse.tasks.adaptive import in_suites
-from scse.tasks.base import Column, Evaluated, Selection, Task, Where, depths_of, distinct, record_of, title_of, without
+from scse.tasks.base import (
+    Column,
+    Evaluated,
+    Selection,
+    Task,
+    Where,
+    depths_of,
+    distinct,
+    infers,
+    record_of,
+    title_of,
+    without,
+)
 
 if TYPE_CHECKING:
     from scse.config.adaptive import AdaptiveSettings
@@ -31,6 +43,7 @@ class Profile(Task):
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
         return self.at(run, depths_of(columns), selection.sequences, show=selection.show)
 
+    @infers
     def at(
         self,
         run: Run,
@@ -93,6 +106,7 @@ class Pareto(Task):
         settings = in_suites(list(budgets), selection.limit)
         return self.at(run, selection, depths_of(columns), settings)[0]
 
+    @infers
     def at(
         self, run: Run, selection: Selection, depths: Sequence[int], settings: AdaptiveSettings
     ) -> tuple[Evaluated, list[ParetoPoint], dict[float, str]]:

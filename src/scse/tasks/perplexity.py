@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from scse.tasks.base import Column, Evaluated, Selection, Task, Where, depths_of, distinct, record_of, title_of, without
+from scse.tasks.base import (
+    Column,
+    Evaluated,
+    Selection,
+    Task,
+    Where,
+    depths_of,
+    distinct,
+    infers,
+    record_of,
+    title_of,
+    without,
+)
 
 if TYPE_CHECKING:
     from scse.config.model import Shape
@@ -25,6 +37,7 @@ class Perplexity(Task):
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
         return self.at(run, selection, depths_of(columns))
 
+    @infers
     def at(self, run: Run, selection: Selection, depths: Sequence[int]) -> Evaluated:
         from scse.evaluation import perplexity_over_depths
 
@@ -52,6 +65,7 @@ class CachedPerplexity(Task):
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
         return self.at(run, selection, depths_of(columns), "exact")
 
+    @infers
     def at(self, run: Run, selection: Selection, depths: Sequence[int], cache: str) -> Evaluated:
         from scse.generation.quality import cached_perplexity
         from scse.progress import progress

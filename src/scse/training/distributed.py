@@ -14,6 +14,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from scse.devices import CPU, resolve_device
+from scse.errors import UserError
 from scse.training.objectives import Objective
 
 if TYPE_CHECKING:
@@ -51,6 +53,12 @@ class World:
         dist.all_reduce(tensor)
         return tensor.item()
 
+    def summed(self, tensor: Tensor) -> Tensor:
+        """The sum of a tensor over all processes, where it lies."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
     def from_leader(self, value: T) -> T:
         """The leader's value, on all processes; also a point where all of them meet."""
         if self.size == 1:
@@ -62,11 +70,20 @@ class World:
 
 
 @contextlib.contextmanager
-def world() -> Iterator[World]:
-    """Join the process group that torchrun announces in the environment, if any."""
+def world(device_name: str = "auto") -> Iterator[World]:
+    """Join the process group that torchrun announces in the environment, if any.
+
+    Of several processes on a machine with GPUs, each has its own.
+    """
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     local = int(os.environ.get("LOCAL_RANK", "0"))
-    device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+    device = resolve_device(device_name)
+    if size > 1 and device.type == "cuda":  # pragma: no cover: needs a GPU
+        if ":" in device_name:
+            raise UserError(f"several processes cannot share {device_name}; leave --device out, or use cuda")
+        device = resolve_device(f"cuda:{local}")
+    if size > 1 and device.type == "mps":  # pragma: no cover: needs a Mac, and torch exchanges nothing there
+        device = CPU
     if device.type == "cuda":  # pragma: no cover: needs a GPU
         torch.cuda.set_device(device)
     if size > 1:

@@ -56,9 +56,9 @@ class Walk:
         return self.states[1:]
 
     @property
-    def counted(self) -> int:
+    def counted(self) -> Tensor:
         """N"""
-        return int((self.targets >= 0).sum())
+        return (self.targets >= 0).sum()
 
     def halfway(self) -> State:
         """The state after S = ⌈T/2⌉ loops, or the first with gradients after that."""
@@ -174,7 +174,7 @@ class Expected(Term):
             raise UserError("objective 'expected' trains an exit gate, and this model has none; add --set gate=true")
         shares = gate.distribution([state.hidden for state in walk.states])
         entropy = -(shares * shares.clamp_min(SMALLEST).log()).sum(0)
-        return walk.shared_nll(shares) - number * entropy[walk.targets >= 0].sum()
+        return walk.shared_nll(shares) - number * (entropy * (walk.targets >= 0)).sum()
 
 
 TERMS: Registry[Term] = Registry(

@@ -45,9 +45,7 @@ def resolve_precision(precision: str, device: torch.device) -> str:
         return precision
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    if device.type != "cpu":
+        return "float32"
     native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     return "bfloat16" if native else "float32"
-
-
-def autocast(precision: str, device: torch.device) -> torch.autocast:
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16")

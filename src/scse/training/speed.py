@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from functools import cache
 
 import torch
 
 from scse.config import TrainConfig
 from scse.flops import token_flops
-from scse.measure import elapsed
+from scse.measure import clock, elapsed
 from scse.recurrence import Recurrence
 
 SMALLEST_PRODUCT = 256
@@ -26,12 +25,14 @@ def _known_rate(dtype: torch.dtype, device: torch.device, threads: int) -> float
     return measure_rate(dtype, device)
 
 
-def measure_rate(dtype: torch.dtype, device: torch.device, largest: int = 2048, repeats: int = 3) -> float:
+def measure_rate(dtype: torch.dtype, device: torch.device, largest: int | None = None, repeats: int = 3) -> float:
     """The best of some measurements made now, of products that grow until one takes long.
 
-    Where the hardware does not multiply in a type, the largest would take a minute.
+    Where the hardware does not multiply in a type, the largest would take a minute. An accelerator needs larger ones
+    before it is busy.
     """
     best, size = 0.0, SMALLEST_PRODUCT
+    largest = largest or (2048 if device.type == "cpu" else 8192)
     while size <= largest:
         seconds = min(_seconds(dtype, device, size) for _ in range(repeats + 1))
         best = max(best, 2 * size**3 / seconds)
@@ -41,11 +42,9 @@ def measure_rate(dtype: torch.dtype, device: torch.device, largest: int = 2048, 
 
 def _seconds(dtype: torch.dtype, device: torch.device, size: int) -> float:
     left, right = (torch.ones(size, size, dtype=dtype, device=device) for _ in range(2))
-    begin = time.perf_counter()
+    begin = clock(device)
     torch.mm(left, right)
-    if device.type == "cuda":  # pragma: no cover: needs a GPU
-        torch.cuda.synchronize(device)
-    return elapsed(begin)
+    return elapsed(begin, device)
 
 
 def step_flops(config: TrainConfig, recurrence: Recurrence, loops: float, extra: int = 0) -> float:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from scse.config import RunOptions, TrainConfig, data_config
 from scse.config.objective import parse_objective
 from scse.data import Corpus, open_corpus
+from scse.devices import autocast, wide
 from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
-from scse.measure import elapsed
+from scse.measure import clock, elapsed
 from scse.model import LoopedLM
 from scse.nn.without_storage import without_storage
 from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, build, save_model, verify_model
@@ -34,12 +35,13 @@ from scse.runs.checkpoint import (
 )
 from scse.runs.folder import Metrics, MetricsSink, NoMetrics, locked, settle_config, stored_precision
 from scse.runs.parent import inherited_tokenizer, starting_checkpoint
-from scse.runs.shards import whole
+from scse.runs.shards import is_shard
 from scse.signals import stops_ask
 from scse.training.batches import batch_source
 from scse.training.distributed import World, accumulating, distribute, gathered, world
+from scse.training.feed import Feed
 from scse.training.objectives import TERMS, Objective
-from scse.training.optimiser import autocast, learning_rate, make_optimiser, resolve_precision
+from scse.training.optimiser import learning_rate, make_optimiser, resolve_precision
 from scse.training.speed import matmul_rate, step_flops
 from scse.training.streams import dropout_seed, initialisation_seed, loop_depths
 
@@ -71,7 +73,7 @@ def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = 
     with without_storage():
         build_recurrence(config.model)  # the units check their options: before any text is read
     config = replace(config, guests={**config.guests, **_brought_terms(config)})
-    with world() as here, locked(folder) if here.leads else contextlib.nullcontext():
+    with world(options.device) as here, locked(folder) if here.leads else contextlib.nullcontext():
         precision = here.from_leader(stored_precision(folder))
         if config.precision != "auto":
             precision = config.precision
@@ -98,7 +100,10 @@ class Trainer:
         self.config = config
         self.micro_batches = self._micro_batches()
         self.batches = batch_source(corpus, self.config)
+        self.feed = Feed(self.batches, here.device)
         self.model = LoopedLM(self.config.model, seed=initialisation_seed(self.config.seed)).to(here.device).train()
+        if options.compile:
+            self.model.compile_step()
         self.store = CheckpointStore(folder / "checkpoints", options.keep)
         self.start = starting_checkpoint(config, options) if not self.store.steps() else None
         if self.start is not None:
@@ -134,12 +139,17 @@ class Trainer:
 
     def _step(self, step: int, meter: Meter) -> dict[str, float]:
         """One optimiser step; the metrics row describes the state after it."""
-        begin = time.perf_counter()
-        config = self.config
-        loops = self.model.recurrence.core.trained_depth or loop_depths(config, config.steps_before + step)
+        begin = clock(self.world.device)
+        config, loops = self.config, self._loops(step)
         mean_loops = loops if isinstance(loops, int) else float(loops.mean())
-        loss = self._accumulate_gradients(step, loops)
-        norm = float(whole(torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.config.clip)))
+        total = self._accumulate_gradients(step, loops)
+        size = torch.nn.utils.clip_grad_norm_(self.module.parameters(), self.config.clip)
+        size = size.full_tensor() if is_shard(size) else size
+        if step + 1 < config.steps:
+            self.feed.prepare(config.steps_before + step + 1, self._loops(step + 1))
+        # All that the host asks of the device in a step.
+        loss, norm = torch.stack([total, size.to(total)]).tolist()
+        loss /= self.batches.counted
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise RunFailure(self._divergence(step, mean_loops, loss, norm))
         rate = learning_rate(config, step)
@@ -148,7 +158,7 @@ class Trainer:
         self.optimiser.step()
         self.optimiser.zero_grad(set_to_none=True)
 
-        seconds = elapsed(begin)
+        seconds = elapsed(begin, self.world.device)
         tokens = self.config.tokens_per_step
         share = self._flops(loops) / seconds / (self.rate * self.world.size)
         place = f"{config.model.family} {step + 1}/{config.steps}"
@@ -157,33 +167,38 @@ class Trainer:
         row = {"step": step + 1, "loss": loss, "loops": mean_loops, "lr": rate, "grad_norm": norm}
         return row | {"seconds": seconds, "tokens_per_second": tokens / seconds, "matmul_share": share}
 
+    def _loops(self, step: int) -> int | np.ndarray:
+        """The depth of a step, or of each of its sequences."""
+        return self.model.recurrence.core.trained_depth or loop_depths(self.config, self.config.steps_before + step)
+
     def _flops(self, loops: int | np.ndarray) -> float:
         """Matrix products of a step at a depth, or at one for each sequence."""
         about = self.config, self.model.recurrence
         return float(np.mean([step_flops(*about, int(depth), self.objective.extra) for depth in np.atleast_1d(loops)]))
 
-    def _accumulate_gradients(self, step: int, loops: int | np.ndarray) -> float:
-        """Gradients of the mean loss over the whole batch, this process working on its share; returns that loss."""
+    def _accumulate_gradients(self, step: int, loops: int | np.ndarray) -> Tensor:
+        """Gradients of the mean loss over the whole batch, this process working on its share; returns the sum of all
+        losses, on the device."""
         config, here = self.config, self.world
         position = config.steps_before + step  # a run goes on in the streams of its parent
-        parts = [part.chunk(self.micro_batches) for part in self.batches.batch(position, loops)]
         depths = [loops] * self.micro_batches if isinstance(loops, int) else np.array_split(loops, self.micro_batches)
         mine = range(here.rank, self.micro_batches, here.size)
-        total = 0.0
-        for index in mine:
+        parts = self.feed.sent(self.feed.batch(position, loops), self.micro_batches, mine)
+        total = torch.zeros((), dtype=wide(here.device), device=here.device)
+        for index, (ids, targets) in zip(mine, parts, strict=True):
             torch.manual_seed(dropout_seed(config.seed, position, index))
             with accumulating(self.module, last=index == mine[-1]):
                 with autocast(config.precision, here.device):
-                    value = self.module(*(part[index].to(here.device) for part in parts), depths[index])
+                    value = self.module(ids, targets, depths[index])
                 # Wrappers average over processes; the loss is a mean over the targets of all of them.
                 (value * (here.size / self.batches.counted)).backward()
-            total += value.item()
+            total += value.detach()
         if config.backprop:
             # What only the first loops use got no gradient; as zero it is the same for every kind of wrapper.
             for parameter in self.module.parameters():
                 if parameter.requires_grad and parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
-        return here.total(total) / self.batches.counted
+        return here.summed(total)
 
     def _milestones(self, step: int, stopping: bool, metrics: MetricsSink) -> None:
         """Validation and checkpoints, where they are due."""
