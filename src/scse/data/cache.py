@@ -8,7 +8,6 @@ was cut short, a truncated or altered file, and the work of another version are 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -20,6 +19,7 @@ from typing import Any
 
 from scse.errors import UserError
 from scse.files import expand, file_hash, replacing, sweep
+from scse.locks import ALONE, AT_ONCE, take_lock
 
 log = logging.getLogger("scse")
 
@@ -135,10 +135,9 @@ def _locked(folder: Path) -> Iterator[None]:
     """One builder at a time per folder; the system drops the lock of a process that dies."""
     locks = folder.parent / "locks"
     locks.mkdir(parents=True, exist_ok=True)
-    with (locks / f"{folder.name}.lock").open("wb") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    path = locks / f"{folder.name}.lock"
+    with path.open("wb") as handle:
+        if not take_lock(handle.fileno(), path, ALONE | AT_ONCE):
             log.info("waiting for another process that builds %s", folder)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            take_lock(handle.fileno(), path, ALONE)
         yield

@@ -9,7 +9,6 @@ model/           the tokenizer and, at the end, the final model
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,7 @@ from typing import Any, Protocol, Self
 from scse.config import TrainConfig, differences
 from scse.errors import UserError
 from scse.files import read_sealed, replacing, sweep, write_sealed
+from scse.locks import ALONE, AT_ONCE, take_lock
 from scse.provenance import provenance
 
 FORMAT = 2
@@ -54,8 +54,12 @@ def _take(folder: Path) -> int:
         except OSError as error:
             raise UserError(f"cannot write the run folder {folder}: {error.strerror}; choose another --out") from None
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            taken = take_lock(handle, path, ALONE | AT_ONCE)
+        except UserError:
+            os.close(handle)
+            _leave_nothing(folder)
+            raise
+        if not taken:
             holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
             os.close(handle)
             remedy = "wait for it or choose another --out"
@@ -71,21 +75,6 @@ def _leave_nothing(folder: Path) -> None:
     with contextlib.suppress(OSError):
         (folder / ".lock").unlink()
         folder.rmdir()
-
-
-def in_use(folder: Path) -> bool:
-    """Whether a process holds the run at this moment."""
-    try:
-        handle = os.open(folder / ".lock", os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(handle)
-    return False
 
 
 def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
@@ -39,17 +39,19 @@ class World:
     def leads(self) -> bool:
         return self.rank == 0
 
-    def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any process."""
-        return self.total(float(flag)) > 0
+    def any(self, *flags: bool) -> list[bool]:
+        """For each flag whether it is set on any process."""
+        return [total > 0 for total in self._totals(map(float, flags))]
 
     def total(self, value: float) -> float:
         """The sum of a number over all processes."""
-        if self.size == 1:
-            return value
-        tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
-        dist.all_reduce(tensor)
-        return tensor.item()
+        return self._totals([value])[0]
+
+    def _totals(self, values: Iterable[float]) -> list[float]:
+        tensor = torch.tensor(list(values), dtype=torch.float64, device=self.device)
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor.tolist()
 
     def from_leader(self, value: T) -> T:
         """The leader's value, on all processes; also a point where all of them meet."""

@@ -109,6 +109,7 @@ class Trainer:
             corpus.tokenizer.save(folder / "model")
         self.rate = 0.0
         self.last: Validation | None = None
+        self.saved = time.perf_counter()
 
     def run(self) -> Outcome:
         step = self._resume()
@@ -120,8 +121,8 @@ class Trainer:
             while step < self.config.steps:
                 metrics.write(self._step(step, meter))
                 step += 1
-                stopping = self.world.any(stop.requested)
-                self._milestones(step, stopping, metrics)
+                stopping, late = self.world.any(stop.requested, self._save_is_late())
+                self._milestones(step, stopping or late, metrics)
                 if stopping and step < self.config.steps:
                     return Outcome(step, False, self.last, self.world.leads, True)
         self._export()
@@ -171,17 +172,22 @@ class Trainer:
             total += nll.item()
         return here.total(total) / self.batches.counted
 
-    def _milestones(self, step: int, stopping: bool, metrics: MetricsSink) -> None:
-        """Validation and checkpoints, where they are due."""
+    def _save_is_late(self) -> bool:
+        """Whether the newest checkpoint is older than the options allow, by the leader's clock."""
+        return self.world.leads and elapsed(self.saved) >= 60 * self.options.checkpoint_minutes
+
+    def _milestones(self, step: int, saving: bool, metrics: MetricsSink) -> None:
+        """Validation and checkpoints, where they are due; a checkpoint also where it is asked for."""
         due = step == self.config.steps or step % self.options.checkpoint_every == 0
         validated = due or step % self.options.eval_every == 0
         if validated:
             self.last = self._validate()
             metrics.write({"step": step, "validation_ppl": self.last.ppl, "validation_loops": self.last.loops})
-        if due or stopping:
+        if due or saving:
             tensors = collect(self.model, self.optimiser)
             if self.world.leads:
-                self.store.save(step, tensors, self.last if validated else None)
+                self.store.save(step, tensors, self.last if validated else None, interim=not due)
+            self.saved = time.perf_counter()
 
     def _validate(self) -> Validation:
         """Perplexity on the first windows of the validation split."""
