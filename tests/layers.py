@@ -22,7 +22,9 @@ LAYERS = {
     "storage": ["runs", "records"],
     "models": ["accounting", "persistence", "model", "trajectory", "recurrence", "nn"],
     "descriptions": ["flops", "config", "families", "catalogue", "data", "problems"],
-    "ground": ["registry", "files", "measure", "progress", "machine", "signals", "provenance", "errors", "__init__"],
+    "ground": [
+        *("registry", "files", "measure", "progress", "machine", "signals", "locks", "provenance", "errors", "__init__")
+    ],
 }
 WITHOUT_TORCH = "descriptions"
 

@@ -144,6 +144,7 @@ def as_task(job: Job, task: Task, processes: int, command: Sequence[str]) -> Res
         result = work(job) if processes == 1 else launch(task, processes, command)
     task.tell(result)
     if result.outcome is Outcome.STOPPED and time_is_up() and turns < task.requeues and own_job():
+        log.info("the time of this job is nearly up: saved, and queued again")
         Slurm().requeue(own_job())
     return result
 

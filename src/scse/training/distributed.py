@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import torch
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
 T = TypeVar("T")
+
+# How long processes wait for each other before they give up: longer than a leader validates, saves or opens its text,
+# shorter than a night lost on a process that hangs. A large corpus is prepared beforehand (`scse data prepare`).
+GROUP_TIMEOUT = timedelta(minutes=60)
 
 
 # FSDP takes a second to import, which only those pay who use it: what is sharded is known by what it can do.
@@ -72,7 +77,7 @@ def world() -> Iterator[World]:
     if device.type == "cuda":  # pragma: no cover: needs a GPU
         torch.cuda.set_device(device)
     if size > 1:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=GROUP_TIMEOUT)
     # A process that fails leaves the group as it is: the others wait in it until this one has said why and is gone.
     yield World(rank, size, device)
     if size > 1:
