@@ -65,8 +65,8 @@ class Trouble:
 
     def __init__(self, place: Path, cluster: realslurm.Cluster) -> None:
         self.place, self.cluster, self.nodes, self.hit = place, cluster, set(), set()
-        # Slurm may warn up to a minute early, and its shortest limit is a minute.
-        limits = ("--slurm-set", "time=3", "--slurm-set", "signal=B:USR2@30")
+        # The shortest limit there is; Slurm looks twice a minute, and so may warn half a minute early.
+        limits = ("--slurm-set", "time=1", "--slurm-set", "signal=B:USR2@10", "--requeues", "100")
         self.command = suite(place, "run", "disturbed", "--slurm", "--slurm-set", "cpus-per-task=2", *limits)
         self.log = (place / "coordinator.txt").open("ab")
         self.coordinator = self.begin()

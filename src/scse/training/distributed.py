@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from scse.errors import UserError
 from scse.model import LoopedLM
 
 if TYPE_CHECKING:
@@ -72,6 +73,10 @@ class World:
 def world() -> Iterator[World]:
     """Join the process group that torchrun announces in the environment, if any."""
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    tasks = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1"))
+    if tasks > 1 and "WORLD_SIZE" not in os.environ:
+        remedy = "use one task per node, with torchrun (docs/cluster.md), or srun -n 1"
+        raise UserError(f"this is one of {tasks} tasks of srun, which would each train the same run; {remedy}")
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
     if device.type == "cuda":  # pragma: no cover: needs a GPU

@@ -30,7 +30,7 @@ from scse.runs.checkpoint import (
     refuse_misfit,
     restore,
 )
-from scse.runs.folder import Metrics, MetricsSink, NoMetrics, locked, settle_config, stored_precision
+from scse.runs.folder import Metrics, MetricsSink, NoMetrics, locked, settle_config, stored_parts, stored_precision
 from scse.runs.parent import inherited_tokenizer, starting_checkpoint
 from scse.runs.shards import whole
 from scse.signals import stops_ask
@@ -101,7 +101,7 @@ class Trainer:
             refuse_misfit(self.start.folder, self.model)
         # Only now, when text and memory are known to suffice: a run that cannot start leaves nothing behind.
         if here.leads:
-            settle_config(folder, config, digests)
+            settle_config(folder, config, digests, self.micro_batches)
         here.from_leader(None)
         self.module = distribute(Objective(self.model, options.recompute), options.strategy, here)
         self.optimiser = make_optimiser(self.module, self.config)
@@ -228,9 +228,17 @@ class Trainer:
         save_model(final, self.folder / "model")
 
     def _micro_batches(self) -> int:
-        """Parts of a batch over all processes. N processes with one part each are one process with N parts."""
-        parts, size = self.config.micro_batches, self.world.size
-        parts = parts if parts % size == 0 else parts * size
+        """Parts of a batch over all processes. N processes with one part each are one process with N parts.
+
+        A run keeps the number it began with where the processes can share it: the masks of dropout follow it.
+        """
+        size = self.world.size
+        begun = self.world.from_leader(stored_parts(self.folder) if self.world.leads else None)
+        parts = begun or self.config.micro_batches
+        if parts % size:
+            if begun and self.world.leads:
+                log.warning("%d processes cannot share the %d parts of a batch; dropout goes on otherwise", size, parts)
+            parts *= size
         if self.config.batch % parts:
             raise UserError(
                 f"a batch of {self.config.batch} sequences cannot be split evenly over {size} processes "
