@@ -23,15 +23,7 @@ LAYERS = {
     "models": ["accounting", "persistence", "model", "trajectory", "recurrence", "nn"],
     "descriptions": ["flops", "config", "families", "catalogue", "data", "problems"],
     "ground": [
-        "registry",
-        "files",
-        "measure",
-        "devices",
-        "progress",
-        "machine",
-        "signals",
-        "provenance",
-        "errors",
+        *("registry", "files", "measure", "devices", "progress", "machine", "signals", "locks", "provenance", "errors"),
         "__init__",
     ],
 }

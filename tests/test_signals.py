@@ -10,9 +10,9 @@ import threading
 import pytest
 
 from scse import cli
-from scse.signals import Terminated, stops_ask, stops_raise
+from scse.signals import Terminated, stops_ask, stops_raise, time_is_up
 
-EXCEPTIONS = {signal.SIGTERM: Terminated, signal.SIGINT: KeyboardInterrupt}
+EXCEPTIONS = {signal.SIGTERM: Terminated, signal.SIGINT: KeyboardInterrupt, signal.SIGUSR2: Terminated}
 
 
 @pytest.fixture(autouse=True)
@@ -38,16 +38,25 @@ def test_a_signal_raises(number):
 
 
 @pytest.mark.parametrize("number", EXCEPTIONS)
-def test_the_first_signal_asks_and_the_second_raises(number):
+def test_the_first_signal_asks(number):
     with stops_raise():
         with stops_ask() as stop:
             assert not stop.requested
             signal.raise_signal(number)
             assert stop.requested
-            with pytest.raises(EXCEPTIONS[number]):
-                signal.raise_signal(number)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
         with pytest.raises(EXCEPTIONS[number]):
             signal.raise_signal(number)
+
+
+def test_schedulers_may_repeat_themselves_while_work_is_saved():
+    """A launcher passes on what its processes also get from the scheduler, and a warning is followed by SIGTERM."""
+    with stops_ask() as stop:
+        for number in (signal.SIGUSR2, signal.SIGTERM, signal.SIGTERM):
+            signal.raise_signal(number)
+    assert stop.requested
+    assert time_is_up()
 
 
 def test_the_handlers_of_a_program_are_left_alone_unless_there_is_something_to_save(hosted):

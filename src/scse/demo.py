@@ -18,8 +18,9 @@ from scse.records import Record
 from scse.report.write import write_report
 from scse.runs import open_run
 from scse.suites.evidence import DEPTH_TOLERANCE
-from scse.suites.member import Job, Outcome
+from scse.suites.member import Job
 from scse.suites.needed import Member, members
+from scse.suites.outcome import Outcome
 from scse.suites.paper.main_text import FIRST_BIAS, LATE_BIAS, LATE_ENERGY
 from scse.suites.paper.tables import headers, loops
 from scse.suites.presets import PRESETS, chase, find_preset

@@ -1,4 +1,6 @@
-"""What SIGTERM and Ctrl-C do, in one place: they raise, or, where work can be saved first, they ask.
+"""What SIGTERM, SIGUSR2 and Ctrl-C do, in one place: they raise, or, where work can be saved first, they ask.
+
+SIGUSR2 is the warning that schedulers send before the time of a job is up; it is answered like SIGTERM.
 
 Handlers are set once, by whoever comes first (`scse` does so before anything else); what is nested inside changes only
 how they answer. So there is no moment at which a signal finds no handler between two of them.
@@ -13,12 +15,12 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-NUMBERS = (signal.SIGTERM, signal.SIGINT)
+NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class Terminated(SystemExit):
-    """SIGTERM where there is nothing to save. Uncaught, it ends the process with 143."""
+    """SIGTERM or SIGUSR2 where there is nothing to save. Uncaught, it ends the process with 143."""
 
     def __init__(self) -> None:
         super().__init__(128 + signal.SIGTERM)
@@ -32,20 +34,28 @@ class StopRequest:
 
 
 _asked: StopRequest | None = None
+_heard: set[int] = set()
+
+
+def time_is_up() -> bool:
+    """Whether this process has been warned that the time of its job is nearly up."""
+    return signal.SIGUSR2 in _heard
 
 
 def _answer(number: int, frame: FrameType | None) -> None:
+    _heard.add(number)
     if _asked is not None and not _asked.requested:
         _asked.requested = True
-    elif number == signal.SIGTERM:
-        raise Terminated
-    else:
+    elif number == signal.SIGINT:
         raise KeyboardInterrupt
+    elif _asked is None:
+        raise Terminated
+    # Schedulers and launchers repeat SIGTERM while work is being saved; those in a hurry send SIGKILL.
 
 
 @contextmanager
 def stops_raise(over_others: bool = False) -> Iterator[None]:
-    """SIGTERM raises `Terminated` and Ctrl-C `KeyboardInterrupt`.
+    """SIGTERM and SIGUSR2 raise `Terminated`, Ctrl-C `KeyboardInterrupt`.
 
     What the surrounding program does with a signal is left alone, unless `over_others`; what is ignored stays ignored.
     Only the main thread may set handlers: elsewhere the program decides what signals do.
@@ -70,7 +80,7 @@ def _may_replace(handler: Handler, over_others: bool) -> bool:
 
 @contextmanager
 def stops_ask() -> Iterator[StopRequest]:
-    """The first signal only sets `requested`, so that the current step can end and be saved; a second one raises."""
+    """The first signal only sets `requested`, so that the current step can end and be saved; a second Ctrl-C raises."""
     global _asked
     if threading.current_thread() is not threading.main_thread():
         yield StopRequest()

@@ -185,13 +185,6 @@ def test_several_processes_leave_the_same_records(place, undisturbed):
     assert numbers(place / "parallel") == undisturbed
 
 
-def test_submitit_leaves_the_same_records(place, undisturbed):
-    pytest.importorskip("submitit")
-    extra = ("--slurm", "--slurm-set", "cluster=local", "--slurm-set", "timeout_min=5")
-    assert scse(place, "run", runs="submitted", extra=extra)["done"] == 2
-    assert numbers(place / "submitted") == undisturbed
-
-
 @pytest.mark.parametrize("how", [{}, {"processes": 2}], ids=["one process", "two processes"])
 def test_a_failed_member_does_not_stop_the_others(place, how):
     runs = f"failing-{len(how)}"

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from toysuites import SUITE, line
@@ -15,9 +13,7 @@ from runs import run, write_corpus
 from scse.cli import main
 from scse.cli.suite import duration
 from scse.runs import open_run
-from scse.suites import SUITES, member, runner
-from scse.suites.member import Outcome, Result
-from scse.suites.runner import Resumable, run_jobs
+from scse.suites import SUITES, member
 from scse.suites.suite import Column
 from scse.tasks import TASKS, Selection
 
@@ -156,69 +152,3 @@ def test_a_suite_gets_its_columns_from_one_evaluation(tiny_run, task, depths):
     selection = Selection(limit=1, data_dir=str(tiny_run / "data"), cache_dir=str(tiny_run / "cache"), show=False)
     found = TASKS.find(task).evaluate(open_run(tiny_run / "run"), selection, columns)
     assert [(record.identity["task"], record.depth) for record in found.records] == [(task, depth) for depth in depths]
-
-
-def test_a_cluster_without_submitit_is_one_line(place, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "submitit", None)
-    assert main([*line(place, "run", runs="unsent")[1:], "--slurm"]) == 2
-    assert capsys.readouterr().err == "scse: submitit is not installed; run: pip install 'scse[cluster]'\n"
-
-
-@pytest.mark.parametrize("option", ["cluster=nowhere", "partition_of_no_such_name=1"])
-def test_options_that_submitit_refuses_are_one_line(place, option, capsys):
-    pytest.importorskip("submitit")
-    settings = ["--slurm", "--slurm-set", "cluster=local", "--slurm-set", option]
-    assert main([*line(place, "run", runs="unsent")[1:], *settings]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("scse: submitit refuses: ")
-    assert said.count("\n") == 1
-
-
-class Sent:
-    """A job on a cluster, as submitit hands it back."""
-
-    def __init__(self, end: Result | Exception | None) -> None:
-        self.end, self.cancelled = end, False
-
-    def done(self) -> bool:
-        return self.end is not None
-
-    def exception(self) -> Exception | None:
-        return self.end if isinstance(self.end, Exception) else None
-
-    def result(self) -> Result:
-        assert isinstance(self.end, Result)
-        return self.end
-
-    def cancel(self, check: bool) -> None:
-        self.cancelled = True
-
-
-def test_a_cluster_job_that_fails_is_told_and_the_rest_is_cancelled_on_a_stop(tmp_path, monkeypatch):
-    lost = Sent(RuntimeError("Job not requeued because:\nits node went down\n"))
-    sent = [lost, Sent(Result(Outcome.STOPPED)), Sent(None)]
-    waiting = iter(sent)
-
-    class Executor:
-        def __init__(self, folder: Path, cluster: str) -> None:
-            assert cluster == "slurm"
-
-        def update_parameters(self, **parameters: object) -> None:
-            assert parameters == {"name": "scse", "slurm_partition": "small"}
-
-        def submit(self, function: Resumable, job: object) -> Sent:
-            return next(waiting)
-
-    monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(AutoExecutor=Executor))
-    monkeypatch.setattr(runner, "POLL_SECONDS", 0.0)
-    jobs = [SimpleNamespace(member=SimpleNamespace(name=name)) for name in ("lost", "stopped", "waiting")]
-    results = run_jobs(jobs, runner.on_cluster(tmp_path, {"slurm_partition": "small"}))
-    assert results == {"lost": Result(Outcome.FAILED, "its node went down"), "stopped": Result(Outcome.STOPPED)}
-    assert [job.cancelled for job in sent] == [False, False, True]
-
-
-def test_when_the_time_on_a_cluster_is_up_the_same_job_is_queued_again():
-    pytest.importorskip("submitit")
-    function, job = Resumable(), object()
-    again = function.checkpoint(job)
-    assert (again.function, again.args) == (function, (job,))

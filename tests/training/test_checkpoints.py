@@ -39,6 +39,24 @@ def test_the_last_checkpoints_and_the_best_are_kept(corpus, tmp_path, monkeypatc
     assert CheckpointStore(tmp_path / "out" / "checkpoints", 2).steps() == [18, 15, 6]
 
 
+def test_time_alone_makes_a_checkpoint_due_and_the_next_one_replaces_it(corpus, tmp_path, monkeypatch):
+    """Every step is too long ago: each is saved, and what is left is what an unhurried run leaves."""
+    saved = []
+    save = CheckpointStore.save
+
+    def watched(self, step, *rest, interim=False):
+        saved.append((step, interim))
+        save(self, step, *rest, interim=interim)
+
+    run(corpus, tmp_path / "calm")
+    monkeypatch.setattr(CheckpointStore, "save", watched)
+    run(corpus, tmp_path / "hurried", run_options={"checkpoint_minutes": 1e-9})
+    assert saved == [(step, step % 3 != 0) for step in range(1, 10)]
+    left = [sorted(path.name for path in (tmp_path / name / "checkpoints").iterdir()) for name in ("calm", "hurried")]
+    assert left[0] == left[1]
+    assert_same_run(tmp_path / "calm", tmp_path / "hurried")
+
+
 def validations(out):
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     return {row["validation_loops"]: row["validation_ppl"] for row in rows if "validation_ppl" in row}

@@ -16,6 +16,7 @@ from forked import two_processes
 from runs import command, final_tensors, run
 from scse import cli
 from scse.errors import UserError
+from scse.files import read_json
 from scse.runs.folder import locked
 from scse.training import distributed, trainer
 from scse.training.objectives import Objective
@@ -106,6 +107,39 @@ def test_a_batch_that_cannot_be_split(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(trainer, "world", lambda: contextlib.nullcontext(three))
     with pytest.raises(UserError, match="a batch of 4 sequences cannot be split evenly over 3 processes"):
         run(corpus, tmp_path / "out")
+
+
+def test_what_two_processes_began_one_continues_with_the_same_dropout(corpus, tmp_path):
+    """With one micro-batch each, two processes are one with two; the run remembers that."""
+    run(corpus, tmp_path / "one", **PARTS)
+    result = two_processes(command(corpus, tmp_path / "two", "--quiet"))
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert read_json(tmp_path / "two" / "config.json")["parts"] == 2
+    assert "parts" not in read_json(tmp_path / "one" / "config.json")
+    forget_after(tmp_path / "two", 6)
+    run(corpus, tmp_path / "two")
+    assert_close_run(tmp_path / "one", tmp_path / "two")
+
+
+def test_processes_that_cannot_share_the_parts_are_told(corpus, tmp_path, monkeypatch, caplog):
+    class Two(distributed.World):
+        def from_leader(self, value):
+            return value
+
+    run(corpus, tmp_path / "out", steps=3)
+    monkeypatch.setattr(trainer, "world", lambda: contextlib.nullcontext(Two(0, 2, torch.device("cpu"))))
+    monkeypatch.setattr(trainer, "distribute", lambda *_: pytest.fail("far enough"))
+    with pytest.raises(pytest.fail.Exception):
+        run(corpus, tmp_path / "out", steps=3)
+    assert "2 processes cannot share the 1 parts of a batch" in caplog.text
+
+
+def test_tasks_of_srun_without_torchrun_are_told(corpus, tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with pytest.raises(UserError, match=r"one of 2 tasks of srun.*torchrun"):
+        run(corpus, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ from runs import command, config_for, final_tensors, run, scse
 from scse import load_model
 from scse.errors import RunFailure, UserError
 from scse.files import write_sealed
+from scse.locks import in_use
 from scse.runs.checkpoint import CheckpointStore
-from scse.runs.folder import in_use, locked
+from scse.runs.folder import locked
 from scse.training import trainer
 
 

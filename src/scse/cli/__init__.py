@@ -146,7 +146,9 @@ def dispatch(arguments: list[str]) -> int:
         raise unknown_name("command", name, COMMANDS, hint="'scse --help' lists all")
     rest, files = take_imports(rest)
     let_in(files)
-    return int(command_module(name).run(command_parser(name).parse(rest)) or 0)
+    args = command_parser(name).parse(rest)
+    args.words = arguments  # for commands that have themselves run elsewhere
+    return int(command_module(name).run(args) or 0)
 
 
 def take_imports(arguments: list[str]) -> tuple[list[str], list[str]]:

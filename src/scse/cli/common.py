@@ -88,6 +88,13 @@ def add_data_folders(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
 
 
+def add_checkpoint_minutes(parser: argparse.ArgumentParser) -> None:
+    from scse.config import RunOptions
+
+    default = RunOptions.checkpoint_minutes
+    parser.add_argument("--checkpoint-minutes", type=float, default=default, metavar="M", help="and every M minutes")
+
+
 def add_evaluation(parser: argparse.ArgumentParser, unit: str = "windows", data: str | None = None) -> None:
     """What every evaluation on text can be told."""
     add_batch(parser, unit)

@@ -91,7 +91,7 @@ def names_by_argument() -> dict[str, tuple[str, ...]]:
         "protocol": tuple(PROTOCOLS),
         "preset": tuple(PRESETS),
         "suites": tuple(SUITES.names()),
-        "suite action": ("list", "plan", "run", "status"),
+        "suite action": ("list", "plan", "run", "status", "cancel"),
         "suite names": (*SUITES.names(), "all"),
         "rule": tuple(RULES.names()),
         "mode": tuple(MODES),

@@ -1,5 +1,8 @@
 """Look at data: `scse data list` names the corpora and problems, `scse data show` prints examples of a problem.
 
+'scse data prepare CORPUS' tokenises a corpus before anything is trained on it, in several processes; killed, it goes on
+where it was. 'scse data verify' hashes every file of the token cache, which commands trust by size and time.
+
 A problem is a corpus made by a generator, whose answers need a known number of steps: its difficulty. Its options are
 changed by name: scse data show pointer-chase --difficulty 6 --set nodes=8.
 """
@@ -7,27 +10,52 @@ changed by name: scse data show pointer-chase --difficulty 6 --set nodes=8.
 from __future__ import annotations
 
 import argparse
+import os
 
-from scse.cli.common import Arguments, add_json, print_json, print_rows, require_positive, settings
+from scse.cli.common import (
+    Arguments,
+    add_data_folders,
+    add_json,
+    print_json,
+    print_rows,
+    require_positive,
+    settings,
+)
 from scse.data import CORPUS_NAMES
 from scse.errors import UserError, checked_choice
 from scse.problems import PROBLEMS, Problem, make_problem
 
-ACTIONS = ("list", "show")
+ACTIONS = ("list", "show", "prepare", "verify")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", metavar="ACTION", help="list or show")
-    parser.add_argument("name", nargs="?", metavar="PROBLEM", help="for show: a problem by name")
+    parser.add_argument("action", metavar="ACTION", help="list, show, prepare or verify")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="for show: a problem by name; for prepare: a corpus by name or path"
+    )
     parser.add_argument("--difficulty", type=int, metavar="N", help="the hardest answers (default: the trained ones)")
     parser.add_argument("--count", type=int, default=1, metavar="N", help="how many examples (default 1)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="another draw (default 0)")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="change one option by name")
+    parser.add_argument("--vocab", type=int, metavar="N", help="prepare: with a BPE trained on it (default: GPT-2's)")
+    parser.add_argument("--splits", metavar="S,S", help="prepare: only these splits (default: all)")
+    parser.add_argument("--processes", type=int, metavar="N", help="prepare: with N processes (default: one per core)")
+    parser.add_argument("--quiet", action="store_true", help="no progress")
+    add_data_folders(parser)
     add_json(parser)
 
 
-def run(args: Arguments) -> None:
+def run(args: Arguments) -> int:
     checked_choice("action", args.action, ACTIONS)
+    if args.action == "prepare":
+        return prepare(args)
+    if args.action == "verify":
+        return verify(args)
+    look(args)
+    return 0
+
+
+def look(args: Arguments) -> None:
     if args.action == "list":
         print_rows(
             [*map(described, PROBLEMS.names()), *({"name": name, "kind": "text"} | _BLANK for name in CORPUS_NAMES)],
@@ -38,6 +66,43 @@ def run(args: Arguments) -> None:
         raise UserError(f"name a problem to show: {', '.join(PROBLEMS.names())}")
     require_positive(args, "count")
     show(make_problem(args.name, settings(args.set)), args)
+
+
+def prepare(args: Arguments) -> int:
+    """Tokenise what training will ask for."""
+    from scse.data import DataConfig, existing_corpus, open_corpus
+
+    if not args.name:
+        raise UserError("name a corpus to prepare: scse data prepare NAME ('scse data list' shows all)")
+    require_positive(args, "processes", "vocab")
+    if args.name in PROBLEMS:
+        raise UserError(f"'{args.name}' is a problem, which is drawn and not tokenised; there is nothing to prepare")
+    tokenizer = "gpt2" if args.vocab is None else f"bpe-{args.vocab}"
+    config = DataConfig(existing_corpus(args.name), tokenizer, args.data_dir, args.cache_dir)
+    corpus = open_corpus(config, not args.quiet, processes=args.processes or os.cpu_count() or 1)
+    rows = []
+    for name in args.splits.split(",") if args.splits else corpus.splits:
+        split = corpus.split(name)
+        rows.append({"split": split.name, "tokens": len(split.tokens), "sha256": split.digest})
+    print_rows(rows, args.json, title="" if args.json else f"{corpus.name} as {corpus.tokenizer.name}")
+    return 0
+
+
+def verify(args: Arguments) -> int:
+    """Hash all of the cache; 1 if something is not as it was built."""
+    from scse.data.cache import cache_root, check
+
+    root = cache_root(args.cache_dir)
+    rows = [{"file": str(path.relative_to(root)), "state": wrong or "ok"} for path, wrong in check(root)]
+    damaged = [row for row in rows if row["state"] != "ok"]
+    if args.json:
+        print_json({"cache": str(root), "files": rows})
+    else:
+        print(f"{root}: {len(rows)} files, {len(damaged)} not as they were built")
+        if damaged:
+            print_rows(damaged, False)
+            print("delete them; whoever needs them builds them again")
+    return 1 if damaged else 0
 
 
 _BLANK = {"step": "", "trained to": "", "at most": "", "tokens": "", "options": ""}

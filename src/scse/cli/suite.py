@@ -3,7 +3,8 @@
   list         every suite
   plan NAME    the runs, what is done, matrix products and time still needed
   run NAME     train and evaluate what is missing; the same command again continues
-  status NAME  how far each row of the table is
+  status NAME  how far each row of the table is, and where each member is that was sent to a cluster
+  cancel NAME  end the jobs of members on a cluster; they save first
 
 NAME is one or more suites, or 'all'. Runs that several suites share are trained once. '--preset paper' is the paper's
 size; 'mini' keeps every comparison at a size for two cores and evaluates on the first 512 windows.
@@ -26,20 +27,31 @@ from scse.cli.common import (
     print_json,
     print_rows,
     require_positive,
-    settings,
+)
+from scse.cli.sending import (
+    add_sending,
+    cancel_jobs,
+    check_sending,
+    chosen_sending,
+    job_rows,
+    print_jobs,
+    saving_options,
+    send_off,
 )
 from scse.cli.text import print_text
 from scse.errors import UserError, checked_choice
+from scse.locks import in_use
 from scse.registry import imported_files
+from scse.suites.sending import own_task
 
 if TYPE_CHECKING:
+    from scse.suites.member import Crew
     from scse.suites.needed import Member
-    from scse.suites.runner import Crew
     from scse.suites.suite import Preset, Suite
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", metavar="ACTION", help="list, plan, run or status")
+    parser.add_argument("action", metavar="ACTION", help="list, plan, run, status or cancel")
     parser.add_argument("names", nargs="*", metavar="NAME", help="suites, or all")
     parser.add_argument("--preset", default="mini", metavar="P", help="mini (default) or paper")
     parser.add_argument("--runs", default="runs", metavar="DIR", help="where the runs are kept (default: runs)")
@@ -58,17 +70,15 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     """How members are run, for suites and sweeps."""
     add_device(parser)
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="run N members at a time")
-    parser.add_argument("--slurm", action="store_true", help="run the members on a Slurm cluster")
-    parser.add_argument(
-        "--slurm-set", action="append", default=[], metavar="K=V", help="an option of submitit, such as timeout_min=600"
-    )
+    add_sending(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress")
 
 
 def run(args: Arguments) -> int:
-    actions = {"list": show_list, "plan": show_plan, "run": run_suites, "status": show_status}
+    actions = {"list": show_list, "plan": show_plan, "run": run_suites, "status": show_status, "cancel": cancel}
     checked_choice("action", args.action, actions)
-    require_positive(args, "limit", "processes", "steps")
+    require_positive(args, "limit", "steps")
+    check_sending(args)
     return actions[args.action](args) or 0
 
 
@@ -131,7 +141,7 @@ def show_status(args: Arguments) -> None:
     from scse.suites.suite import narrowed
 
     suites, preset, rows = chosen_suites(args), chosen_preset(args), []
-    chosen_members(args)  # refuses seeds that no row has
+    jobs = job_rows(chosen_members(args), Path(args.runs))
     for suite in suites:
         for arm in suite.arms:
             runs = members([narrowed(suite, [arm], suite.columns)], preset, Path(args.runs), args.seeds)
@@ -139,9 +149,10 @@ def show_status(args: Arguments) -> None:
                 rows.append({"suite": suite.name, "row": arm.name, **totals(runs, args.data_dir)})
     absent = unavailable_columns(suites, preset, args.data_dir)
     if args.json:
-        print_json({"preset": args.preset, "rows": rows, "not_available": absent})
+        print_json({"preset": args.preset, "rows": rows, "jobs": jobs, "not_available": absent})
         return
     print_rows(rows, False)
+    print_jobs(jobs)
     say_absent(absent)
 
 
@@ -152,14 +163,26 @@ def totals(runs: Sequence[Member], data_dir: str | None) -> dict[str, Any]:
         "seeds": ",".join(str(member.seed) for member in runs),
         "trained": f"{sum(row['step'] == row['steps'] for row in about)} of {len(runs)}",
         "evaluated": f"{done} of {needed}",
-        "state": "complete" if done == needed else "in part" if any(row["step"] for row in about) else "missing",
+        "state": "complete" if done == needed else _unfinished(runs, any(row["step"] for row in about)),
     }
+
+
+def _unfinished(runs: Sequence[Member], begun: bool) -> str:
+    if any(in_use(member.folder) for member in runs):
+        return "running"
+    return "in part" if begun else "missing"
+
+
+def cancel(args: Arguments) -> None:
+    cancel_jobs(args, chosen_members(args), Path(args.runs))
 
 
 def run_suites(args: Arguments) -> int:
     from scse.suites.needed import unavailable_columns
 
     chosen = chosen_members(args)
+    if args.detach and not own_task():
+        return send_off(args, chosen, Path(args.runs))
     ended = carry_out(args, chosen, Path(args.runs), all_depths=args.depths is None)
     absent = unavailable_columns(chosen_suites(args), chosen_preset(args), args.data_dir)
     if args.json:
@@ -182,14 +205,21 @@ class Ended:
 
 def carry_out(args: Arguments, chosen: Sequence[Member], runs: Path, all_depths: bool) -> Ended:
     """Train and evaluate what is missing, as the options of `add_running` say."""
-    from scse.suites.member import Job, Outcome
+    task, saving = own_task(), saving_options(args)
+    if task is not None:
+        chosen = [member for member in chosen if member.name == task.member]
+    from scse.suites.cluster import as_task
+    from scse.suites.member import Job
+    from scse.suites.outcome import Outcome
     from scse.suites.runner import run_jobs  # loads torch: mistakes have been told before
 
-    crew = chosen_crew(args, runs)
-    alone = args.processes == 1 and not args.slurm
+    alone = task is not None or (args.processes == 1 and not args.slurm)
     how = {"data_dir": args.data_dir, "cache_dir": args.cache_dir, "all_depths": all_depths, "guests": imported_files()}
-    jobs = [Job(member, quiet=args.quiet or not alone, device=args.device, **how) for member in chosen]
-    results = run_jobs(jobs, crew)
+    jobs = [Job(member, quiet=args.quiet or not alone, device=args.device, saving=saving, **how) for member in chosen]
+    if task is not None:
+        results = {job.member.name: as_task(job, task, args.processes_per_member, args.words) for job in jobs}
+    else:
+        results = run_jobs(jobs, chosen_crew(args, runs))
     done = sum(result.outcome is Outcome.DONE for result in results.values())
     failures = {name: result.reason for name, result in results.items() if result.outcome is Outcome.FAILED}
     return Ended(len(jobs), done, done + len(failures) == len(jobs), failures)
@@ -264,12 +294,14 @@ def chosen_members(args: Arguments) -> list[Member]:
 
 
 def chosen_crew(args: Arguments, runs: Path) -> Crew:
-    from scse.suites.runner import in_processes, in_this_process, on_cluster
+    from scse.suites.cluster import in_launched_processes, on_cluster
+    from scse.suites.runner import in_processes, in_this_process
 
     if args.slurm:
-        options = {k: int(str(v)) if str(v).isdigit() else v for k, v in settings(args.slurm_set).items()}
-        return on_cluster(runs / ".submitit", options)
-    return in_this_process if args.processes == 1 else in_processes(args.processes)
+        return on_cluster(runs, chosen_sending(args))
+    if args.processes_per_member > 1:
+        return in_launched_processes(runs, args.processes_per_member, args.words)
+    return in_this_process if args.processes == 1 else in_processes(args.processes, args.requeues)
 
 
 def duration(seconds: float) -> str:

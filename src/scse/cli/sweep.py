@@ -28,9 +28,11 @@ from scse.cli.common import (
     require_positive,
     settings,
 )
+from scse.cli.sending import check_sending, send_off
 from scse.cli.suite import add_running, carry_out, print_plan, say_ended, seed_list
 from scse.errors import UserError
 from scse.families import DEFAULT_FAMILY
+from scse.suites.sending import own_task
 
 if TYPE_CHECKING:
     from scse.suites.evidence import Evidence
@@ -61,7 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> int:
-    require_positive(args, "limit", "processes", "steps", "select")
+    require_positive(args, "limit", "steps", "select")
+    check_sending(args)
     if not args.out:
         raise UserError("--out is empty; name a folder for the runs")
     vary = varied(args.vary)
@@ -81,6 +84,8 @@ def run(args: Arguments) -> int:
     if args.plan:
         print_plan(args, preset.name, chosen, out, [])
         return 0
+    if args.detach and not own_task():
+        return send_off(args, chosen, out)
     ended = carry_out(args, chosen, out, all_depths=False)
     evidence = gather(suite, Shelf([record for member in chosen for record in member.records()], preset))
     if args.json:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from scse.cli.common import (
     Arguments,
+    add_checkpoint_minutes,
     add_compile,
     add_data_folders,
     add_device,
@@ -62,6 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--eval-every", type=int, default=100, metavar="N", help="validate every N steps")
     parser.add_argument("--eval-loops", type=int, metavar="T", help="validate at depth T (default: max_loops)")
     parser.add_argument("--checkpoint-every", type=int, default=200, metavar="N", help="save every N steps")
+    add_checkpoint_minutes(parser)
     parser.add_argument("--keep", type=int, default=2, metavar="K", help="checkpoints kept, besides the best")
     parser.add_argument("--recompute", action="store_true", help="trade time for memory: recompute inside each loop")
     parser.add_argument("--strategy", default="ddp", metavar="S", help="ddp or fsdp, with more than one process")
@@ -83,6 +85,7 @@ def run(args: Arguments) -> None:
         cache_dir=args.cache_dir,
         eval_every=args.eval_every,
         checkpoint_every=args.checkpoint_every,
+        checkpoint_minutes=args.checkpoint_minutes,
         keep=args.keep,
         recompute=args.recompute,
         strategy=args.strategy,

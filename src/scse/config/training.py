@@ -162,7 +162,8 @@ class TrainConfig:
 class RunOptions:
     """What may differ between two invocations of the same run without changing its weights.
 
-    `eval_loops` is the depth of validation, None for the deepest that training samples. `start` is the folder of the
+    `eval_loops` is the depth of validation, None for the deepest that training samples. A checkpoint is due every
+    `checkpoint_every` steps, and when the last one is `checkpoint_minutes` old. `start` is the folder of the
     checkpoint that the run's configuration names as its parent; it is needed until the run has one of its own.
     `device` is where to train and `compile` whether steps are compiled: both change no more than how numbers round.
     """
@@ -174,6 +175,7 @@ class RunOptions:
     eval_loops: int | None = None
     start: Path | None = None
     checkpoint_every: int = 200
+    checkpoint_minutes: float = 15
     keep: int = 2
     recompute: bool = False
     strategy: str = "ddp"
@@ -186,6 +188,8 @@ class RunOptions:
         for name in ("eval_every", "eval_windows", "eval_loops", "checkpoint_every", "keep"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not self.checkpoint_minutes > 0:
+            raise UserError(f"checkpoint_minutes must be more than 0, got {self.checkpoint_minutes}")
         if self.strategy not in ("ddp", "fsdp"):
             raise unknown_name("strategy", self.strategy, ("ddp", "fsdp"))
 

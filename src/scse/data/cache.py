@@ -2,13 +2,13 @@
 
 An artifact is a data file and a metadata file beside it. The data is written under a temporary name, synced and
 renamed; the metadata follows last. Opening checks size, hash and every fact the metadata must state, so a build that
-was cut short, a truncated or altered file, and the work of another version are all found and replaced.
+was cut short, a truncated or altered file, and the work of another version are all found and replaced. A large file is
+hashed when it is built, and again only if its size or time is not what the metadata says; `check` hashes all of them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -19,11 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from scse.errors import UserError
-from scse.files import expand, file_hash, replacing, sweep
+from scse.files import content_hash, expand, file_hash, replacing, sweep
+from scse.locks import ALONE, AT_ONCE, take_lock
 
 log = logging.getLogger("scse")
 
 CACHE_FORMAT = 1
+SEAL = "seal"
+TRUSTED_FROM_BYTES = 1 << 20  # smaller files are hashed each time: cheaper than trusting a time stamp
 
 
 def cache_root(cache_dir: str | None) -> Path:
@@ -97,10 +100,27 @@ class Artifact:
             raise _UnfitError("missing")
         if data.stat().st_size != _product(stated.get("count"), self.item_bytes):
             raise _UnfitError("truncated or grown")
+        if self._is_as_built(data, stated):
+            return Stored(data, str(stated["sha256"]))
         digest = file_hash(data)
         if digest != stated.get("sha256"):
             raise _UnfitError("altered (its hash differs)")
+        if data.stat().st_size >= TRUSTED_FROM_BYTES:
+            with contextlib.suppress(OSError):  # a cache of somebody else's is hashed each time
+                self._describe(stated)
         return Stored(data, digest)
+
+    def _is_as_built(self, data: Path, stated: Mapping[str, Any]) -> bool:
+        """Whether a large file has the size and time it had when it was hashed, by metadata that is itself whole."""
+        body = {name: value for name, value in stated.items() if name != SEAL}
+        whole = stated.get(SEAL) == content_hash(body) and stated.get("state") == _state(data)
+        return whole and data.stat().st_size >= TRUSTED_FROM_BYTES
+
+    def _describe(self, stated: Mapping[str, Any]) -> None:
+        body = {name: value for name, value in stated.items() if name != SEAL}
+        body["state"] = _state(self.folder / self.data_name)
+        content = json.dumps({**body, SEAL: content_hash(body)}, indent=1)
+        write_atomically(self.folder / self.meta_name, content.encode())
 
     def _expected(self) -> dict[str, Any]:
         return {"format": CACHE_FORMAT, **self.facts}
@@ -116,8 +136,28 @@ class Artifact:
                 digest.update(block)
                 size += len(block)
         stated = {**self._expected(), "count": size // self.item_bytes, "sha256": digest.hexdigest()}
-        write_atomically(self.folder / self.meta_name, json.dumps(stated, indent=1).encode())
+        self._describe(stated)
         return Stored(data, digest.hexdigest())
+
+
+def _state(data: Path) -> list[int]:
+    found = data.stat()
+    return [found.st_size, found.st_mtime_ns]
+
+
+def check(root: Path) -> Iterator[tuple[Path, str]]:
+    """Every described file of a cache, hashed, with what is wrong with it; empty for one that is as it was built."""
+    for meta in sorted(root.glob("*/*.json")):
+        try:
+            claimed = json.loads(meta.read_bytes())["sha256"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue  # no description of a file: a tokenizer, say
+        described = meta.name.replace(".meta.json", ".json") if ".meta." in meta.name else f"{meta.stem}.bin"
+        data = meta.with_name(described)
+        if not data.is_file():
+            yield data, "missing"
+        else:
+            yield data, "" if file_hash(data) == claimed else "altered (its hash differs)"
 
 
 def _product(count: object, item_bytes: int) -> int:
@@ -135,10 +175,9 @@ def _locked(folder: Path) -> Iterator[None]:
     """One builder at a time per folder; the system drops the lock of a process that dies."""
     locks = folder.parent / "locks"
     locks.mkdir(parents=True, exist_ok=True)
-    with (locks / f"{folder.name}.lock").open("wb") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    path = locks / f"{folder.name}.lock"
+    with path.open("wb") as handle:
+        if not take_lock(handle.fileno(), path, ALONE | AT_ONCE):
             log.info("waiting for another process that builds %s", folder)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            take_lock(handle.fileno(), path, ALONE)
         yield

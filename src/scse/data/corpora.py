@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from scse.data.cache import CACHE_FORMAT, Artifact, cache_root
-from scse.data.encoding import encode_split, token_dtype, training_texts
+from scse.data.encoding import token_dtype, training_texts
 from scse.data.fingerprint import Ledger
 from scse.data.local import open_path, open_stdlib
 from scse.data.named import NAMED, in_data_folder, open_named
 from scse.data.problem import ProblemCorpus
+from scse.data.shards import encode_split, remove
 from scse.data.sources import CorpusSource, Slices, canonical_split
 from scse.data.splits import Corpus, TokenSplit
 from scse.data.tokenizer import (
@@ -58,9 +59,16 @@ class TextCorpus(Corpus):
     """A corpus whose splits are tokenised when they are first asked for."""
 
     def __init__(
-        self, source: CorpusSource, tokenizer: Tokenizer, folder: Path, facts: dict[str, Any], progress: bool
+        self,
+        source: CorpusSource,
+        tokenizer: Tokenizer,
+        folder: Path,
+        facts: dict[str, Any],
+        progress: bool,
+        processes: int = 1,
     ) -> None:
         super().__init__(source.name, tokenizer)
+        self._processes = processes
         self._source, self._folder, self._facts, self._progress = source, folder, facts, progress
 
     @property
@@ -76,14 +84,17 @@ class TextCorpus(Corpus):
         facts = {**self._facts, "split": name, "dtype": dtype.name, "tokenizer": self.tokenizer.digest}
         artifact = Artifact(self._folder, f"{name}.bin", f"{name}.json", facts, dtype.itemsize)
         stored = artifact.obtain(lambda: self._encode(name))
+        remove(self._shards(name))
         return TokenSplit(name, np.memmap(stored.path, dtype=dtype, mode="r"), stored.sha256)
 
     def _encode(self, name: str) -> Iterator[bytes]:
         source = self._source.split(name)
         with show_progress(f"tokenising {source.label}", source.total, source.unit, self._progress) as meter:
-            for block in encode_split(self.tokenizer, source, meter):
-                yield block.tobytes()
+            yield from encode_split(self.tokenizer, source, meter, self._shards(name), self._processes)
         self._source.check_unchanged()
+
+    def _shards(self, name: str) -> Path:
+        return self._folder / f".{name}.shards"
 
 
 def open_corpus(
@@ -92,8 +103,9 @@ def open_corpus(
     *,
     tokenizer: Tokenizer | None = None,
     slices: Slices | None = None,
+    processes: int = 1,
 ) -> Corpus:
-    """Find a corpus and its tokenizer; nothing is tokenised yet.
+    """Find a corpus and its tokenizer; nothing is tokenised yet, and then by so many processes.
 
     `tokenizer` takes the place of the configured one, for text that an existing model is to read. `slices` takes the
     place of the sizes in which OpenWebText and C4 are divided.
@@ -113,7 +125,7 @@ def open_corpus(
     folder = root / f"{safe_name(source.name)}-{_key(facts, made_by)}"
     if tokenizer is None:
         tokenizer = _own_tokenizer(source, config.tokenizer, folder, facts, progress)
-    return TextCorpus(source, tokenizer, folder, facts, progress)
+    return TextCorpus(source, tokenizer, folder, facts, progress, processes)
 
 
 def corpus_documents(config: DataConfig, split: str, *, slices: Slices | None = None) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -57,25 +57,27 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
     return np.dtype("<u2") if vocab_size <= 1 << 16 else np.dtype("<u4")
 
 
-def encode_split(tokenizer: Tokenizer, source: SplitSource, meter: Meter) -> Iterator[TokenArray]:
-    """The tokens of a split in blocks. An empty document adds nothing, not even a separator."""
+def encode_chunks(
+    tokenizer: Tokenizer, marked: Iterable[tuple[str, bool]], separated: bool, meter: Meter, unit: str
+) -> Iterator[TokenArray]:
+    """The tokens of chunks in blocks; `separated`: the end of text follows the last chunk of each document."""
     texts: list[str] = []
     ends: set[int] = set()
     characters = 0
-    for chunk, last in _marked_chunks(source):
+    for chunk, last in marked:
         texts.append(chunk)
         characters += len(chunk)
-        if last and source.separated:
+        if last and separated:
             ends.add(len(texts) - 1)
         if characters >= BATCH_CHARACTERS or len(texts) >= BATCH_TEXTS:
-            yield _encode(tokenizer, texts, ends, meter, source.unit)
+            yield _encode(tokenizer, texts, ends, meter, unit)
             texts, ends, characters = [], set(), 0
     if texts:
-        yield _encode(tokenizer, texts, ends, meter, source.unit)
+        yield _encode(tokenizer, texts, ends, meter, unit)
 
 
-def _marked_chunks(source: SplitSource) -> Iterator[tuple[str, bool]]:
-    """The chunks of all documents, each with whether its document ends there."""
+def marked_chunks(source: SplitSource) -> Iterator[tuple[str, bool]]:
+    """The chunks of all documents, each with whether its document ends there. An empty document has none."""
     empty = True
     for document in source.open():
         held: str | None = None
@@ -104,6 +106,6 @@ def _encode(tokenizer: Tokenizer, texts: list[str], ends: set[int], meter: Meter
 
 def training_texts(source: SplitSource, meter: Meter) -> Iterator[str]:
     """What a tokenizer is trained on: the same chunks that it will encode."""
-    for chunk, last in _marked_chunks(source):
+    for chunk, last in marked_chunks(source):
         yield chunk
         meter.advance(last if source.unit == "documents" else len(chunk.encode()))

@@ -108,6 +108,13 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
         raise UserError(f"{path} is damaged ({error}); save the tokenizer again") from None
 
 
+def read_tokenizer(serialised: bytes) -> Tokenizer:
+    """The tokenizer that `Tokenizer.serialised` wrote, for another process of ours."""
+    from tokenizers import Tokenizer as Backend
+
+    return Tokenizer(Backend.from_str(serialised.decode()))
+
+
 def _is_byte_level_bpe(stated: Any) -> bool:
     """Whether long texts may be cut as `scse.data.encoding` cuts them."""
     if not isinstance(stated, dict) or stated.get("normalizer") is not None:

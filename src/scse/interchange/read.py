@@ -70,7 +70,7 @@ def import_run(folder: Path, out: Path, source: str, weights_only: bool) -> Plan
             steps=1,
             max_loops=plan.loops,
         )
-        settle_config(draft, config, {"tokenizer": tokenizer.digest})
+        settle_config(draft, config, {"tokenizer": tokenizer.digest}, config.micro_batches)
     return plan
 
 

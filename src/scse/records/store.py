@@ -6,7 +6,7 @@ tag, adaptive settings. A repeat replaces the older record; it never adds a seed
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import json
 import logging
 import os
@@ -18,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from scse.errors import RunFailure, UserError
 from scse.files import content_hash
+from scse.locks import ALONE, SHARED, take_lock
 from scse.provenance import provenance
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def append_records(path: Path, records: Iterable[Record]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b", buffering=0) as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            take_lock(stream.fileno(), path, ALONE)
             end = _end_whole(stream, path)
             try:
                 _write_all(stream, lines)
@@ -135,7 +136,8 @@ def read_records(paths: Iterable[Path]) -> list[Record]:
 def _read_file(path: Path) -> Iterable[Record]:
     try:
         with path.open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_SH)  # not while a line is being written
+            with contextlib.suppress(UserError):  # without locks an unfinished line may be met, and is passed over
+                take_lock(stream.fileno(), path, SHARED)  # not while a line is being written
             lines = stream.read().split(b"\n")
     except OSError as error:
         raise UserError(f"cannot read records in {path}: {error.strerror}") from None

@@ -31,6 +31,7 @@ from scse.runs.shards import fill, whole
 FORMAT = 2
 UNSTATED_LOOPS = 8  # of every validation before checkpoints said theirs
 WEIGHTS, MOMENTS, STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+INTERIM = "interim"
 log = logging.getLogger("scse")
 
 
@@ -83,8 +84,12 @@ class CheckpointStore:
                     folder.rename(damaged)
         return None
 
-    def save(self, step: int, tensors: TrainingTensors, validation: Validation | None) -> None:
-        """Write a checkpoint and prune the old ones. A full disk leaves those before it as they were."""
+    def save(self, step: int, tensors: TrainingTensors, validation: Validation | None, interim: bool = False) -> None:
+        """Write a checkpoint and prune the old ones. A full disk leaves those before it as they were.
+
+        One that is `interim` (a stop, or much time since the last) goes as soon as there is a newer one: however often
+        a run is disturbed, it ends with the checkpoints of an undisturbed one.
+        """
         final = self.folder / f"step-{step}"
         partial = self.folder / f".step-{step}.partial"
         try:
@@ -99,7 +104,7 @@ class CheckpointStore:
                 hashes[name] = file_hash(partial / name)
             ppl, loops = (validation.ppl, validation.loops) if validation else (None, None)
             state = {"step": step, "validation_ppl": ppl, "validation_loops": loops, "files": hashes}
-            write_sealed(partial / STATE, FORMAT, state)
+            write_sealed(partial / STATE, FORMAT, {**state, **({INTERIM: True} if interim else {})})
             if final.exists():
                 shutil.rmtree(final)
             os.replace(partial, final)
@@ -111,14 +116,16 @@ class CheckpointStore:
         self.prune()
 
     def prune(self) -> None:
-        """Keep the newest `keep` and the best by validation; drop what a killed writer left behind.
+        """Keep the newest, the newest `keep` that are not interim, and the best by validation.
 
-        Perplexities at different depths are not compared: the depth of the newest one counts.
+        What a killed writer left behind is dropped. Perplexities at different depths are not compared: the depth of the
+        newest one counts.
         """
         steps = self.steps()
         scored = [(found, step) for step in steps if (found := self._validation(step)) is not None]
         alike = [(found.ppl, step) for found, step in scored if found.loops == scored[0][0].loops]
-        kept = set(steps[: self.keep]) | ({min(alike)[1]} if alike else set())
+        lasting = [step for step in steps if not self._state(step).get(INTERIM)]
+        kept = {*steps[:1], *lasting[: self.keep]} | ({min(alike)[1]} if alike else set())
         for step in steps:
             if step not in kept:
                 # Renamed first, so that no reader meets half a checkpoint.
@@ -126,11 +133,15 @@ class CheckpointStore:
         for left_over in self.folder.glob(".step-*.partial"):
             shutil.rmtree(left_over, ignore_errors=True)
 
-    def _validation(self, step: int) -> Validation | None:
+    def _state(self, step: int) -> dict[str, Any]:
         try:
-            return _validation_in(read_sealed(self.folder / f"step-{step}" / STATE, FORMAT, from_format_1))
+            return read_sealed(self.folder / f"step-{step}" / STATE, FORMAT, from_format_1)
         except UserError:
-            return None
+            return {}
+
+    def _validation(self, step: int) -> Validation | None:
+        state = self._state(step)
+        return _validation_in(state) if state else None
 
     def _write_failure(self, step: int, error: Exception) -> str:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

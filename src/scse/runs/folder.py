@@ -9,7 +9,6 @@ model/           the tokenizer and, at the end, the final model
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -19,9 +18,11 @@ from typing import Any, Protocol, Self
 from scse.config import TrainConfig, differences
 from scse.errors import UserError
 from scse.files import read_sealed, replacing, sweep, write_sealed
+from scse.locks import ALONE, AT_ONCE, take_lock
 from scse.provenance import provenance
 
 FORMAT = 2
+PARTS = "parts"
 
 
 class RunInUse(UserError):
@@ -54,8 +55,12 @@ def _take(folder: Path) -> int:
         except OSError as error:
             raise UserError(f"cannot write the run folder {folder}: {error.strerror}; choose another --out") from None
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            taken = take_lock(handle, path, ALONE | AT_ONCE)
+        except UserError:
+            os.close(handle)
+            _leave_nothing(folder)
+            raise
+        if not taken:
             holder = os.read(handle, 32).decode(errors="replace").strip() or "unknown"
             os.close(handle)
             remedy = "wait for it or choose another --out"
@@ -73,29 +78,18 @@ def _leave_nothing(folder: Path) -> None:
         folder.rmdir()
 
 
-def in_use(folder: Path) -> bool:
-    """Whether a process holds the run at this moment."""
-    try:
-        handle = os.open(folder / ".lock", os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(handle)
-    return False
+def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str], parts: int) -> None:
+    """Write the configuration of a new run, or check that an existing one is continued and not altered.
 
-
-def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str]) -> None:
-    """Write the configuration of a new run, or check that an existing one is continued and not altered."""
+    `parts` of a batch are written where several processes made them more than the run's own micro-batches.
+    """
     path = folder / "config.json"
     if not path.exists():
         if any(folder.glob("checkpoints/step-*")):
             raise UserError(f"{folder} holds checkpoints but no config.json; restore it or choose another --out")
         begun_with = {"train": wanted.to_dict(), "data": dict(data), "provenance": provenance()}
-        write_sealed(path, FORMAT, begun_with)
+        divided = {} if parts == wanted.micro_batches else {PARTS: parts}
+        write_sealed(path, FORMAT, {**begun_with, **divided})
         return
     begun, begun_data = read_run_config(folder)
     refuse_changes(folder, {**begun.to_dict(), "data": begun_data}, {**wanted.to_dict(), "data": dict(data)})
@@ -126,6 +120,15 @@ def read_run_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:
 def stored_precision(folder: Path) -> str | None:
     """The precision an existing run was begun with."""
     return read_run_config(folder)[0].precision if (folder / "config.json").exists() else None
+
+
+def stored_parts(folder: Path) -> int | None:
+    """Into how many parts an existing run divides its batches: each part has dropout masks of its own."""
+    path = folder / "config.json"
+    if not path.exists():
+        return None
+    parts = read_sealed(path, FORMAT).get(PARTS)
+    return parts if isinstance(parts, int) else read_run_config(folder)[0].micro_batches
 
 
 class MetricsSink(Protocol):

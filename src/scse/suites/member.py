@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from enum import StrEnum
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from scse.config import RunOptions, assemble
 from scse.errors import RunFailure, UserError
@@ -15,23 +16,11 @@ from scse.runs import open_run
 from scse.runs.folder import RunInUse, locked, read_run_config, refuse_changes
 from scse.signals import STOPS, stops_raise
 from scse.suites.needed import STANDARD_DEPTHS, Member
+from scse.suites.outcome import Outcome, Result
 from scse.tasks import TASKS, Column, Selection
 from scse.training.trainer import train
 
 log = logging.getLogger("scse")
-
-
-class Outcome(StrEnum):
-    DONE = "done"
-    BUSY = "in use by another process"
-    STOPPED = "stopped"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class Result:
-    outcome: Outcome
-    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,7 +28,8 @@ class Job:
     """A member and where its text is. `guests` are the files to import first, in a process that has not done so.
 
     `all_depths` reads every standard depth on the way to the deepest asked for. `device` is where it is trained and
-    evaluated.
+    evaluated. `saving` are the options of the run that say how often it is saved, and how it is spread over several
+    processes.
     """
 
     member: Member
@@ -49,6 +39,21 @@ class Job:
     all_depths: bool = True
     guests: tuple[str, ...] = ()
     device: str = "auto"
+    saving: Mapping[str, Any] = field(default_factory=dict)
+
+
+Crew = Callable[[Sequence[Job]], Generator[tuple[Job, Result], None, None]]
+
+
+def settled(job: Job) -> Result | None:
+    """The result of a member with which nothing is left to be done; None for one that needs work."""
+    try:
+        if not job.member.trained() or job.member.missing(job.data_dir):
+            return None
+        check_settings(job.member)
+    except (UserError, OSError) as error:
+        return Result(Outcome.FAILED, str(error))
+    return Result(Outcome.DONE)
 
 
 def work(job: Job) -> Result:
@@ -62,7 +67,8 @@ def work(job: Job) -> Result:
                 check_settings(job.member)
             elif not train_member(job):
                 return Result(Outcome.STOPPED)
-            evaluate_member(job)
+            if os.environ.get("RANK", "0") == "0":
+                evaluate_member(job)
     except STOPS:
         return Result(Outcome.STOPPED)
     except RunInUse:
@@ -77,7 +83,9 @@ def work(job: Job) -> Result:
 
 def train_member(job: Job) -> bool:
     """Train to the end from wherever the run is; False when a stop was asked for."""
-    options = RunOptions(data_dir=job.data_dir, cache_dir=job.cache_dir, quiet=job.quiet, device=job.device)
+    options = RunOptions(
+        data_dir=job.data_dir, cache_dir=job.cache_dir, quiet=job.quiet, device=job.device, **job.saving
+    )
     ended = train(assemble(job.member.arm.family, job.member.settings), job.member.folder, options)
     return ended.finished and not ended.stop_requested
 

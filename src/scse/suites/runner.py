@@ -1,4 +1,4 @@
-"""Running the members of suites: in this process, in several, or on a cluster. The records are the same.
+"""Running the members of suites: in this process, in several, or on a cluster (`cluster.py`). The records are the same.
 
 A crew is a function from jobs to (job, result) pairs in the order in which they finish. What another process is
 working on (a second suite that shares the run, say) is left to it and looked at again when the rest is done.
@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Generator, Sequence
 from multiprocessing import connection, get_context
 from multiprocessing.context import SpawnProcess
-from pathlib import Path
-from typing import Any
 
 import torch
 
-from scse.errors import UserError
-from scse.runs.folder import in_use
-from scse.signals import STOPS, stops_raise
-from scse.suites.member import Job, Outcome, Result, work
+from scse.locks import in_use
+from scse.signals import STOPS, Terminated, stops_raise
+from scse.suites.member import Crew, Job, settled, work
+from scse.suites.outcome import Outcome, Result, stopped_too_often
 
 Finished = Generator[tuple[Job, Result], None, None]
-Crew = Callable[[Sequence[Job]], Finished]
 POLL_SECONDS = 1.0
 log = logging.getLogger("scse")
 
@@ -31,15 +30,17 @@ log = logging.getLogger("scse")
 def run_jobs(jobs: Sequence[Job], crew: Crew) -> dict[str, Result]:
     """The result of each job by its member's name; those that a stop left untouched are absent."""
     results: dict[str, Result] = {}
-    waiting = list(jobs)
     with contextlib.suppress(*STOPS), stops_raise(over_others=True):
+        for job in jobs:
+            if (known := settled(job)) is not None:
+                results[job.member.name] = known
+                _say(job, known, len(results), len(jobs))
+        waiting = [job for job in jobs if job.member.name not in results]
         while waiting:
             with contextlib.closing(crew(waiting)) as finished:
                 for job, result in finished:
                     results[job.member.name] = result
                     _say(job, result, len(results), len(jobs))
-                    if result.outcome is Outcome.STOPPED:
-                        return results
             waiting = [job for job in waiting if results[job.member.name].outcome is Outcome.BUSY]
             _wait_for_any(waiting)
     return results
@@ -59,24 +60,38 @@ def _wait_for_any(jobs: Sequence[Job]) -> None:
 
 def in_this_process(jobs: Sequence[Job]) -> Finished:
     for job in jobs:
-        yield job, work(job)
+        result = work(job)
+        yield job, result
+        if result.outcome is Outcome.STOPPED:
+            raise Terminated  # the signal was for this process, and so for all of them
 
 
-def in_processes(count: int) -> Crew:
-    """A process per job, `count` at a time: one that is killed takes nothing with it."""
+def in_processes(count: int, requeues: int = 0) -> Crew:
+    """A process per job, `count` at a time: one that is killed takes nothing with it, one that is stopped begins anew.
+
+    Each has its share of the machine's threads and of its GPUs.
+    """
 
     def crew(jobs: Sequence[Job]) -> Finished:
         waiting, threads = list(jobs), max(1, torch.get_num_threads() // count)
-        running: dict[SpawnProcess, tuple[Job, connection.Connection]] = {}
+        running: dict[SpawnProcess, tuple[Job, connection.Connection, int]] = {}
+        again: Counter[str] = Counter()
         try:
             while waiting or running:
                 while waiting and len(running) < count:
-                    process, told = _start(waiting[0], threads)
-                    running[process] = waiting.pop(0), told
+                    slot = min(set(range(count)) - {slot for _, _, slot in running.values()})
+                    process, told = _start(waiting[0], threads, share_of_devices(slot, count, visible_devices()))
+                    running[process] = waiting.pop(0), told, slot
                 connection.wait([process.sentinel for process in running])
                 for process in [process for process in running if not process.is_alive()]:
-                    job, told = running.pop(process)
-                    yield job, _told(process, told)
+                    job, told, _ = running.pop(process)
+                    result, name = _told(process, told), job.member.name
+                    if result.outcome is Outcome.STOPPED and again[name] < requeues:
+                        log.info("%s was stopped; it begins again", name)
+                        again[name] += 1
+                        waiting.append(job)
+                        continue
+                    yield job, stopped_too_often(again[name]) if result.outcome is Outcome.STOPPED else result
         finally:
             for process in running:
                 process.terminate()
@@ -86,16 +101,39 @@ def in_processes(count: int) -> Crew:
     return crew
 
 
-def _start(job: Job, threads: int) -> tuple[SpawnProcess, connection.Connection]:
+def visible_devices() -> list[str]:
+    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes."""
+    if not torch.cuda.is_available():
+        return []
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")  # pragma: no cover: needs a GPU
+    return named.split(",") if named else [str(index) for index in range(torch.cuda.device_count())]
+
+
+def share_of_devices(slot: int, count: int, devices: Sequence[str]) -> str | None:
+    """The GPUs of the worker in a slot out of `count`: a fair share, or one that several have to share.
+
+    >>> [share_of_devices(slot, 2, ["0", "1", "2", "3"]) for slot in range(2)]
+    ['0,2', '1,3']
+    >>> [share_of_devices(slot, 3, ["4", "5"]) for slot in range(3)]
+    ['4', '5', '4']
+    """
+    if not devices:
+        return None
+    return ",".join(devices[slot::count]) or devices[slot % len(devices)]
+
+
+def _start(job: Job, threads: int, devices: str | None) -> tuple[SpawnProcess, connection.Connection]:
     context = get_context("spawn")
     here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_work_and_tell, args=(job, threads, there))
+    process = context.Process(target=_work_and_tell, args=(job, threads, devices, there))
     process.start()
     there.close()
     return process, here
 
 
-def _work_and_tell(job: Job, threads: int, pipe: connection.Connection) -> None:
+def _work_and_tell(job: Job, threads: int, devices: str | None, pipe: connection.Connection) -> None:
+    if devices is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = devices  # before anything here has asked for a GPU
     try:
         with stops_raise():
             torch.set_num_threads(threads)
@@ -113,52 +151,3 @@ def _told(process: SpawnProcess, pipe: connection.Connection) -> Result:
         assert isinstance(result, Result)
         return result
     return Result(Outcome.FAILED, f"its process ended with code {process.exitcode}")
-
-
-class Resumable:
-    """The work as submitit wants it: when Slurm's time is up, the same job is queued again and goes on."""
-
-    def __call__(self, job: Job) -> Result:
-        return work(job)
-
-    def checkpoint(self, job: Job) -> Any:
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self, job)
-
-
-def on_cluster(folder: Path, options: Mapping[str, object]) -> Crew:
-    """Jobs through submitit; `options` are its own, such as slurm_partition, and `cluster` (slurm, or local)."""
-    try:
-        import submitit
-    except ImportError:
-        raise UserError("submitit is not installed; run: pip install 'scse[cluster]'") from None
-    chosen = dict(options)
-    cluster = str(chosen.pop("cluster", "slurm"))
-    try:
-        executor = submitit.AutoExecutor(folder=folder, cluster=cluster)
-        executor.update_parameters(name="scse", **chosen)
-    except (RuntimeError, NameError, TypeError, ValueError) as error:
-        raise UserError(f"submitit refuses: {error}".splitlines()[0]) from None
-
-    def crew(jobs: Sequence[Job]) -> Finished:
-        running = {executor.submit(Resumable(), job): job for job in jobs}
-        try:
-            while running:
-                for handle in [handle for handle in running if handle.done()]:
-                    yield running.pop(handle), _outcome(handle)
-                time.sleep(POLL_SECONDS)
-        finally:
-            for handle in running:
-                handle.cancel(check=False)
-
-    return crew
-
-
-def _outcome(handle: Any) -> Result:
-    error = handle.exception()
-    if error is not None:
-        return Result(Outcome.FAILED, str(error).strip().splitlines()[-1])
-    result = handle.result()
-    assert isinstance(result, Result)
-    return result

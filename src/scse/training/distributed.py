@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from scse.devices import CPU, resolve_device
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
 T = TypeVar("T")
+
+# How long processes wait for each other before they give up: longer than a leader validates, saves or opens its text,
+# shorter than a night lost on a process that hangs. A large corpus is prepared beforehand (`scse data prepare`).
+GROUP_TIMEOUT = timedelta(minutes=60)
 
 
 # FSDP takes a second to import, which only those pay who use it: what is sharded is known by what it can do.
@@ -41,17 +46,19 @@ class World:
     def leads(self) -> bool:
         return self.rank == 0
 
-    def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any process."""
-        return self.total(float(flag)) > 0
+    def any(self, *flags: bool) -> list[bool]:
+        """For each flag whether it is set on any process."""
+        return [total > 0 for total in self._totals(map(float, flags))]
 
     def total(self, value: float) -> float:
         """The sum of a number over all processes."""
-        if self.size == 1:
-            return value
-        tensor = torch.tensor([value], dtype=torch.float64, device=self.device)
-        dist.all_reduce(tensor)
-        return tensor.item()
+        return self._totals([value])[0]
+
+    def _totals(self, values: Iterable[float]) -> list[float]:
+        tensor = torch.tensor(list(values), dtype=torch.float64, device=self.device)
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor.tolist()
 
     def summed(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all processes, where it lies."""
@@ -76,6 +83,10 @@ def world(device_name: str = "auto") -> Iterator[World]:
     Of several processes on a machine with GPUs, each has its own.
     """
     size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    tasks = int(os.environ.get("SLURM_STEP_NUM_TASKS", "1"))
+    if tasks > 1 and "WORLD_SIZE" not in os.environ:
+        remedy = "use one task per node, with torchrun (docs/cluster.md), or srun -n 1"
+        raise UserError(f"this is one of {tasks} tasks of srun, which would each train the same run; {remedy}")
     local = int(os.environ.get("LOCAL_RANK", "0"))
     device = resolve_device(device_name)
     if size > 1 and device.type == "cuda":  # pragma: no cover: needs a GPU
@@ -87,7 +98,7 @@ def world(device_name: str = "auto") -> Iterator[World]:
     if device.type == "cuda":  # pragma: no cover: needs a GPU
         torch.cuda.set_device(device)
     if size > 1:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=GROUP_TIMEOUT)
     # A process that fails leaves the group as it is: the others wait in it until this one has said why and is gone.
     yield World(rank, size, device)
     if size > 1:

@@ -33,7 +33,7 @@ from scse.runs.checkpoint import (
     refuse_misfit,
     restore,
 )
-from scse.runs.folder import Metrics, MetricsSink, NoMetrics, locked, settle_config, stored_precision
+from scse.runs.folder import Metrics, MetricsSink, NoMetrics, locked, settle_config, stored_parts, stored_precision
 from scse.runs.parent import inherited_tokenizer, starting_checkpoint
 from scse.runs.shards import is_shard
 from scse.signals import stops_ask
@@ -110,7 +110,7 @@ class Trainer:
             refuse_misfit(self.start.folder, self.model)
         # Only now, when text and memory are known to suffice: a run that cannot start leaves nothing behind.
         if here.leads:
-            settle_config(folder, config, digests)
+            settle_config(folder, config, digests, self.micro_batches)
         here.from_leader(None)
         self.objective = Objective(self.model, config.objective, config.backprop, options.recompute)
         self.module = distribute(self.objective, options.strategy, here)
@@ -119,6 +119,7 @@ class Trainer:
             corpus.tokenizer.save(folder / "model")
         self.rate = 0.0
         self.last: Validation | None = None
+        self.saved = time.perf_counter()
 
     def run(self) -> Outcome:
         step = self._resume()
@@ -130,8 +131,8 @@ class Trainer:
             while step < self.config.steps:
                 metrics.write(self._step(step, meter))
                 step += 1
-                stopping = self.world.any(stop.requested)
-                self._milestones(step, stopping, metrics)
+                stopping, late = self.world.any(stop.requested, self._save_is_late())
+                self._milestones(step, stopping or late, metrics)
                 if stopping and step < self.config.steps:
                     return Outcome(step, False, self.last, self.world.leads, True)
         self._export()
@@ -200,17 +201,22 @@ class Trainer:
                     parameter.grad = torch.zeros_like(parameter)
         return here.summed(total)
 
-    def _milestones(self, step: int, stopping: bool, metrics: MetricsSink) -> None:
-        """Validation and checkpoints, where they are due."""
+    def _save_is_late(self) -> bool:
+        """Whether the newest checkpoint is older than the options allow, by the leader's clock."""
+        return self.world.leads and elapsed(self.saved) >= 60 * self.options.checkpoint_minutes
+
+    def _milestones(self, step: int, saving: bool, metrics: MetricsSink) -> None:
+        """Validation and checkpoints, where they are due; a checkpoint also where it is asked for."""
         due = step == self.config.steps or step % self.options.checkpoint_every == 0
         validated = due or step % self.options.eval_every == 0
         if validated:
             self.last = self._validate()
             metrics.write({"step": step, "validation_ppl": self.last.ppl, "validation_loops": self.last.loops})
-        if due or stopping:
+        if due or saving:
             tensors = collect(self.model, self.optimiser)
             if self.world.leads:
-                self.store.save(step, tensors, self.last if validated else None)
+                self.store.save(step, tensors, self.last if validated else None, interim=not due)
+            self.saved = time.perf_counter()
 
     def _validate(self) -> Validation:
         """Perplexity on the first windows of the validation split."""
@@ -251,9 +257,17 @@ class Trainer:
         save_model(final, self.folder / "model")
 
     def _micro_batches(self) -> int:
-        """Parts of a batch over all processes. N processes with one part each are one process with N parts."""
-        parts, size = self.config.micro_batches, self.world.size
-        parts = parts if parts % size == 0 else parts * size
+        """Parts of a batch over all processes. N processes with one part each are one process with N parts.
+
+        A run keeps the number it began with where the processes can share it: the masks of dropout follow it.
+        """
+        size = self.world.size
+        begun = self.world.from_leader(stored_parts(self.folder) if self.world.leads else None)
+        parts = begun or self.config.micro_batches
+        if parts % size:
+            if begun and self.world.leads:
+                log.warning("%d processes cannot share the %d parts of a batch; dropout goes on otherwise", size, parts)
+            parts *= size
         if self.config.batch % parts:
             raise UserError(
                 f"a batch of {self.config.batch} sequences cannot be split evenly over {size} processes "

@@ -1,0 +1,187 @@
+"""The crew that works on a Slurm cluster, and what a process does that was sent to work on one member."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+
+from scse.errors import UserError
+from scse.signals import Terminated, stops_ask, time_is_up
+from scse.suites.member import Crew, Job, work
+from scse.suites.outcome import Outcome, Result, stopped_too_often
+from scse.suites.sending import INDEX, TASK, Sending, Task, newest_tasks, outcome, own_job, send, write_submission
+from scse.suites.slurm import Queued, Slurm
+
+SECONDS_BETWEEN_LOOKS = 15.0
+LOOKS_FOR_A_RESULT = 3  # a file written on another machine may take a while to be seen here
+log = logging.getLogger("scse")
+
+
+class Coordinator:
+    """Follows the tasks of some members until each has ended for good.
+
+    A member that was stopped (preempted, cancelled, out of time) is sent again, at once and up to a number of times;
+    nothing that happens to one concerns another.
+    """
+
+    def __init__(self, runs: Path, sending: Sending, slurm: Slurm) -> None:
+        self.runs, self.sending, self.slurm = runs, sending, slurm
+        self.tasks: dict[str, Task] = {}
+        self.ours: list[str] = []  # what a stop is to cancel
+        self.seen: dict[str, Queued] = {}
+        self.sent_again: Counter[str] = Counter()
+        self.looked: Counter[str] = Counter()
+        self.answering = True
+
+    def begin(self, members: Sequence[str]) -> tuple[int, int]:
+        """Send the members that are not in the queue already; how many were, and how many are new."""
+        queued = self.slurm.queue()
+        if queued is None:
+            raise UserError("Slurm's controller does not answer (squeue failed); try again when it does")
+        newest = newest_tasks(self.runs)
+        found = {name: newest[name] for name in members if name in newest and newest[name].key in queued}
+        new = [name for name in members if name not in found]
+        self.ours = new
+        try:
+            self.tasks = found | (send(self.slurm, self.runs, new, self.sending) if new else {})
+        except UserError:
+            self.ours = []
+            raise
+        self.ours = list(members)
+        return len(found), len(new)
+
+    def follow(self) -> Iterator[tuple[str, Result]]:
+        """The result of each member, in the order in which they end."""
+        while self.tasks:
+            yield from self._look()
+            if self.tasks:
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+
+    def _look(self) -> Iterator[tuple[str, Result]]:
+        queued = self.slurm.queue()
+        if (queued is not None) != self.answering:
+            self.answering = queued is not None
+            log.info("Slurm's controller %s", "answers again" if self.answering else "does not answer; waiting for it")
+        if queued is None:
+            return
+        again = []
+        for name, task in list(self.tasks.items()):
+            if task.key in queued:
+                self.seen[name] = queued[task.key]
+                continue
+            self.looked[name] += 1
+            if task.told() is None and self.looked[name] < LOOKS_FOR_A_RESULT:
+                continue
+            result = outcome(self.slurm, task, self.seen.get(name))
+            if result.outcome is Outcome.STOPPED and self.sent_again[name] < self.sending.requeues:
+                again.append(name)
+                continue
+            del self.tasks[name]
+            times = self.sent_again[name]
+            yield name, stopped_too_often(times, result.reason) if result.outcome is Outcome.STOPPED else result
+        yield from self._send_again(again)
+
+    def _send_again(self, names: Sequence[str]) -> Iterator[tuple[str, Result]]:
+        if not names:
+            return
+        for name in names:
+            log.info("%s was stopped; it is sent again", name)
+            self.sent_again[name] += 1
+            self.looked[name] = 0
+        try:
+            self.tasks |= send(self.slurm, self.runs, names, self.sending)
+        except UserError as refusal:
+            for name in names:
+                del self.tasks[name]
+                yield name, Result(Outcome.FAILED, f"stopped, and not sent again: {refusal}")
+
+    def cancel(self) -> None:
+        """End what is still in the queue; it saves first."""
+        queued, tasks = self.slurm.queue() or {}, newest_tasks(self.runs)
+        keys = [tasks[name].key for name in self.ours if name in tasks]
+        self.slurm.cancel(queued[key].id for key in keys if key in queued)
+
+
+def on_cluster(runs: Path, sending: Sending, slurm: Slurm | None = None) -> Crew:
+    """Each member as a task on the cluster. Jobs of an earlier coordinator that are still in the queue are adopted."""
+
+    def crew(jobs: Sequence[Job]) -> Generator[tuple[Job, Result], None, None]:
+        by_name = {job.member.name: job for job in jobs}
+        coordinator = Coordinator(runs, sending, slurm or Slurm())
+        try:
+            adopted, new = coordinator.begin(list(by_name))
+            log.info("%d members sent to Slurm, %d were there already", new, adopted)
+            for name, result in coordinator.follow():
+                yield by_name[name], result
+        finally:
+            with stops_ask():  # whoever repeats a signal is not to leave jobs behind
+                coordinator.cancel()
+
+    return crew
+
+
+def as_task(job: Job, task: Task, processes: int, command: Sequence[str]) -> Result:
+    """The work of a process that was sent to one member; what became of it is told in a file.
+
+    When the time of its job is nearly up, the member is saved and the job queued again.
+    """
+    if "RANK" in os.environ:  # one of the processes that `launch` started
+        result = work(job)
+        if os.environ["RANK"] == "0":
+            task.tell(result)
+        return result
+    turns = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+    task.forget()
+    if turns > task.requeues:
+        result = stopped_too_often(turns)
+    else:
+        result = work(job) if processes == 1 else launch(task, processes, command)
+    task.tell(result)
+    if result.outcome is Outcome.STOPPED and time_is_up() and turns < task.requeues and own_job():
+        log.info("the time of this job is nearly up: saved, and queued again")
+        Slurm().requeue(own_job())
+    return result
+
+
+def in_launched_processes(runs: Path, processes: int, command: Sequence[str]) -> Crew:
+    """One member at a time, each in several processes of this machine."""
+
+    def crew(jobs: Sequence[Job]) -> Generator[tuple[Job, Result], None, None]:
+        tasks = write_submission(runs, [job.member.name for job in jobs], requeues=0)
+        for job, task in zip(jobs, tasks, strict=True):
+            result = launch(task, processes, command)
+            yield job, result
+            if result.outcome is Outcome.STOPPED:
+                raise Terminated  # the signal was for this process, and so for all of them
+
+    return crew
+
+
+def launch(task: Task, processes: int, command: Sequence[str]) -> Result:
+    """Run a member in several processes through torchrun; a signal to this one is passed on."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    threads = str(max(1, (os.cpu_count() or 1) // processes))
+    told = {TASK: str(task.folder), INDEX: str(task.index), "OMP_NUM_THREADS": threads}
+    with stops_ask() as stop:
+        # In a session of its own: Ctrl-C on the terminal is for this process to pass on, once.
+        child = subprocess.Popen(
+            [*launcher, "-m", "scse", *command], env={**os.environ, **told}, start_new_session=True
+        )
+        passed_on = False
+        while child.poll() is None:
+            if stop.requested and not passed_on:
+                child.terminate()
+                passed_on = True
+            time.sleep(0.2)
+    said = task.told()
+    if said is not None:
+        return said
+    if passed_on:
+        return Result(Outcome.STOPPED)
+    return Result(Outcome.FAILED, f"its processes ended with code {child.returncode}")

@@ -1,0 +1,177 @@
+"""Members on a cluster: what was sent, what became of it, and the coordinator that follows. No torch here.
+
+A submission is a folder RUNS/.jobs/N with the names of its members, the script that Slurm runs for each of them (the
+user's own command, told by SCSE_TASK which member is meant), a log and at the end a result by member. It is written
+before Slurm hears of it and names its job, so whoever looks later, from whatever machine, finds the jobs again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scse.errors import UserError
+from scse.files import read_json, replacing, write_json
+from scse.suites.outcome import Outcome, Result
+from scse.suites.slurm import Queued, Slurm, sbatch_words
+
+FOLDER = ".jobs"
+TASK, INDEX = "SCSE_TASK", "SLURM_ARRAY_TASK_ID"
+REQUEUES = 20
+# States in which a job ends without its own fault: the member goes on from its last checkpoint.
+TAKEN_AWAY = ("TIMEOUT", "NODE_FAIL", "PREEMPTED", "CANCELLED", "BOOT_FAIL", "DEADLINE", "REVOKED")
+
+
+@dataclass(frozen=True)
+class Sending:
+    """How members are sent: the user's own command, the options of sbatch, and what surrounds the command."""
+
+    command: Sequence[str]
+    options: Mapping[str, str]
+    setup: Path | None = None
+    parallel: int | None = None
+    requeues: int = REQUEUES
+
+
+@dataclass(frozen=True)
+class Task:
+    """One member of one submission."""
+
+    folder: Path
+    index: int
+    member: str
+    requeues: int = field(default=REQUEUES, compare=False)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The name of its job, which no other folder of runs has, and its place in it."""
+        runs = hashlib.sha256(str(self.folder.parent.parent.resolve()).encode()).hexdigest()[:8]
+        return f"scse-{runs}-{self.folder.name}", self.index
+
+    @property
+    def log(self) -> Path:
+        return self.folder / f"log-{self.index}.txt"
+
+    @property
+    def end(self) -> Path:
+        return self.folder / f"result-{self.index}.json"
+
+    def forget(self) -> None:
+        """What an earlier turn of the same job said is no longer so."""
+        self.end.unlink(missing_ok=True)
+
+    def tell(self, result: Result) -> None:
+        write_json(self.end, {"outcome": result.outcome.value, "reason": result.reason, "job": own_job()})
+
+    def told(self) -> Result | None:
+        """What the member said when it ended; None for one that could not."""
+        try:
+            said = read_json(self.end)
+            return Result(Outcome(said["outcome"]), str(said["reason"]))
+        except (UserError, KeyError, ValueError):
+            return None
+
+
+def own_job() -> str:
+    """The id of the Slurm task that this process is, or nothing."""
+    array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get(INDEX)
+    return f"{array}_{index}" if array and index else os.environ.get("SLURM_JOB_ID", "")
+
+
+def own_task() -> Task | None:
+    """The member that this process was sent to work on, if it was."""
+    folder, index = os.environ.get(TASK), os.environ.get(INDEX, "0")
+    if not folder:
+        return None
+    tasks = read_submission(Path(folder))
+    return next(task for task in tasks if task.index == int(index))
+
+
+def read_submission(folder: Path) -> list[Task]:
+    stated = read_json(folder / "members.json")
+    return [Task(folder, index, name, int(stated["requeues"])) for index, name in enumerate(stated["members"])]
+
+
+def newest_tasks(runs: Path) -> dict[str, Task]:
+    """The last task of each member that was ever sent from a folder of runs."""
+    numbered = [path for path in (runs / FOLDER).glob("*") if path.name.isdigit()]
+    found: dict[str, Task] = {}
+    for folder in sorted(numbered, key=lambda path: int(path.name)):
+        with contextlib.suppress(UserError, KeyError, TypeError, ValueError):
+            found |= {task.member: task for task in read_submission(folder)}
+    return found
+
+
+def write_submission(runs: Path, members: Sequence[str], requeues: int) -> list[Task]:
+    """A folder of its own for some members that are to be sent."""
+    (runs / FOLDER).mkdir(parents=True, exist_ok=True)
+    number = max((int(path.name) for path in (runs / FOLDER).glob("*") if path.name.isdigit()), default=0) + 1
+    while True:
+        folder = (runs / FOLDER / str(number)).resolve()
+        try:
+            folder.mkdir()
+            break
+        except FileExistsError:  # another coordinator was faster
+            number += 1
+    write_json(folder / "members.json", {"members": list(members), "requeues": requeues})
+    return read_submission(folder)
+
+
+def send(slurm: Slurm, runs: Path, members: Sequence[str], sending: Sending) -> dict[str, Task]:
+    """Submit some members as one array: Slurm takes all of them, or refuses all."""
+    tasks = write_submission(runs, members, sending.requeues)
+    folder = tasks[0].folder
+    with replacing(folder / "script.sh") as temporary:
+        temporary.write_text(_script(folder, sending), encoding="utf-8")
+    most = f"%{sending.parallel}" if sending.parallel else ""
+    own = [f"--job-name={tasks[0].key[0]}", f"--array=0-{len(tasks) - 1}{most}", "--open-mode=append"]
+    try:
+        slurm.submit([*own, f"--output={folder}/log-%a.txt", *sbatch_words(sending.options), str(folder / "script.sh")])
+    except UserError:
+        for path in (folder / "script.sh", folder / "members.json"):
+            path.unlink()
+        with contextlib.suppress(OSError):  # the folder of runs too, if all this made it
+            folder.rmdir()
+            folder.parent.rmdir()
+            folder.parent.parent.rmdir()
+        raise
+    return {task.member: task for task in tasks}
+
+
+def _script(folder: Path, sending: Sending) -> str:
+    """What Slurm runs. The member replaces the shell, so that signals reach it."""
+    lines = ["#!/bin/bash"]
+    if sending.setup is not None:
+        lines.append(f"source {shlex.quote(str(sending.setup.resolve()))} || exit 1")
+    lines.append(f"export {TASK}={shlex.quote(str(folder))}")
+    lines.append(f"exec {shlex.join([sys.executable, '-m', 'scse', *sending.command])}")
+    return "\n".join(lines) + "\n"
+
+
+def outcome(slurm: Slurm, task: Task, last: Queued | None) -> Result:
+    """What became of a task that has left the queue."""
+    told = task.told()
+    if told is not None:
+        return told
+    state = slurm.last_state(last.id) if last else ""
+    if state in TAKEN_AWAY:
+        return Result(Outcome.STOPPED, f"Slurm says {state}")
+    said = f" (Slurm says {state})" if state else ""
+    return Result(Outcome.FAILED, f"its job ended without a word{said}; its log is {task.log}")
+
+
+def last_step(folder: Path) -> int:
+    """The last step in a run's metrics, which are ahead of its checkpoints while it is trained."""
+    with contextlib.suppress(OSError), (folder / "metrics.jsonl").open("rb") as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4096))
+        for line in reversed(stream.read().splitlines()):
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                return int(json.loads(line)["step"])
+    return 0
