@@ -1,19 +1,20 @@
 """Suites: tables and figures as declarations, and what plans and runs them. No torch here.
 
-`suite.py` says what a suite is, and `paper/` declares those of the paper.
+`suite.py` says what a suite is, `paper/` declares those of the paper, `rivals.py` one of our own.
 """
 
 from __future__ import annotations
 
 from scse.registry import Registry
 from scse.suites.paper import PAPER_SUITES
+from scse.suites.rivals import RIVALS
 from scse.suites.suite import Suite
 
 __all__ = ["SUITES"]
 
 SUITES: Registry[Suite] = Registry(
     "suite",
-    PAPER_SUITES,
+    (*PAPER_SUITES, RIVALS),
     hint="'scse suite list' shows all",
     aliases={suite.label: suite.name for suite in PAPER_SUITES},
 )

@@ -34,7 +34,7 @@ class Column:
     None: neither. `only` names the families that have such a number; empty: all. The depth of the task "diagnose" is
     the step t, counted from 0. With `since` the number is the change from that depth to `depth`. `seeds` are the only
     ones of an arm that are evaluated; empty: all. `beside`: the paper's table has no such column. `difficulty` is that
-    of a problem's answers; None: all of them.
+    of a problem's answers; None: all of them. `protocols` are those whose runs have such a number; empty: all.
     """
 
     header: str
@@ -52,6 +52,7 @@ class Column:
     seeds: tuple[int, ...] = ()
     beside: bool = False
     difficulty: int | None = None
+    protocols: tuple[str, ...] = ()
 
     @property
     def timed(self) -> bool:
