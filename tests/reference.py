@@ -376,6 +376,22 @@ def universal(r, ids, loops):
     return r.readout(total + (1 - spent)[..., None] * h)
 
 
+def scse_recall(r, ids, loops):
+    """In hidden coordinates; exp(−softplus(d)) is 1/(1 + e^d)."""
+    e = r.embed(ids)
+    anchor, h = r.anchor(e), r.start(e)
+    u = rms(e) @ r.w["recurrence.drive.proj.weight"].T
+    share = torch.einsum("bld,bld->bl", u, anchor) / (torch.einsum("bld,bld->bl", anchor, anchor) + EPS)
+    recalled = r.w["recurrence.drive.gain"] * rms(u - share[..., None] * anchor)
+    kept = 1 / (1 + torch.exp(r.w["recurrence.keep.rate"]))
+    for _ in range(loops):
+        delta = h - anchor
+        energy = (delta * delta).mean(-1, keepdim=True)
+        seen = delta + energy / torch.sqrt(energy + EPS) * recalled
+        h = anchor + kept * delta + r.o["step_scale"] * r.core()(seen)
+    return r.readout(h)
+
+
 REFERENCES = {
     "looped": looped,
     "looped-s035": looped,
@@ -405,6 +421,7 @@ REFERENCES = {
     "centred-huginn": centred(concatenated, step_normed, read_normed),
     "centred-parcae": centred(decayed, read=read_matrix),
     "centred-orthogonal-injection": centred(orthogonal, read=read_matrix),
+    "scse-recall": scse_recall,
 }
 
 

@@ -44,6 +44,13 @@ def test_no_conditioning_is_scse(name):
     assert_same(conditioned, plain)
 
 
+def test_without_its_parts_scse_with_recall_is_scse():
+    plain, bare = tiny("scse"), tiny("scse-recall", decay=False, recall="none")
+    same_weights(bare, plain)
+    assert plain.state_dict().keys() == bare.state_dict().keys()
+    assert_same(bare, plain)
+
+
 def test_the_mask_changes_nothing_away_from_the_anchor():
     assert_same(tiny("scse"), tiny("scse", mask=False))
 

@@ -78,7 +78,7 @@ def test_claims_are_those_of_the_paper():
     masked = {name for name in NAMES if tiny(name).recurrence.anchor_preserving}
     anchors = {"scse", "scse-embedding", "scse-initial", "scse-random"}
     rivals = {"centred-huginn", "centred-parcae", "centred-orthogonal-injection"}
-    assert raw == anchors | rivals | {"sc-cond-subtractive", "forcing-subtraction"}
+    assert raw == anchors | rivals | {"sc-cond-subtractive", "forcing-subtraction", "scse-recall"}
     assert masked == raw | {"sc-cond", "leak"}
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from reference import Reference, rms
 from scse import LoopedLM, deviation_map, model_config
 from scse.errors import UserError
 from scse.evaluation.completion import Completion, complete
@@ -84,6 +85,84 @@ def test_a_centred_rival_is_the_rival_without_its_forcing(rival):
     for state in islice(centred.unroll(ids), 5):
         torch.testing.assert_close(state.z, delta, rtol=0, atol=1e-9)
         delta = deviation_map(plain.recurrence, state.t, delta, frame) - forcing
+
+
+def plain_parcae(r, ids, loops):
+    """h' = x + s·B(x), x = λ ⊙ h + u, from e, with each part that can be switched off written out."""
+    e = r.embed(ids)
+    source = rms(e) if r.o["normalise_input"] else e
+    h, u, kept = e, torch.zeros_like(e), torch.ones(())
+    if r.o["recall"]:
+        delta = torch.log1p(torch.exp(r.w["recurrence.drive.step_size"]))
+        u = delta * (source @ r.w["recurrence.drive.proj.weight"].T)
+        if r.o["decay"]:
+            kept = torch.exp(-delta * torch.exp(r.w["recurrence.drive.log_rate"]))
+    else:
+        h = source
+        if r.o["decay"]:
+            kept = 1 / (1 + torch.exp(r.w["recurrence.drive.keep.rate"]))
+    for _ in range(loops):
+        x = kept * h + u
+        h = x + r.o["step_scale"] * r.core()(x)
+        h = rms(h) if r.o["state_norm"] else h
+    return r.readout(h @ r.w["recurrence.read.proj.weight"].T)
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"normalise_input": False}, {"decay": False}, {"recall": False}, {"recall": False, "decay": False},
+    {"recall": False, "normalise_input": False}, {"step_scale": 0.5}, {"state_norm": True},
+], ids=str)  # fmt: skip
+@torch.no_grad()
+def test_parcae_taken_apart(changes):
+    model, ids = tiny("parcae", start="embedding", **changes), some_ids()
+    r = Reference(model.state_dict(), model.config.shape, model.config.options)
+    for loops in (1, 5):
+        torch.testing.assert_close(model(ids, loops), plain_parcae(r, ids, loops), rtol=0, atol=1e-10)
+
+
+def test_without_recall_the_start_must_hold_the_input():
+    for start in ("noise", "zero"):
+        with pytest.raises(UserError, match="never shows the model its input; set start=embedding"):
+            tiny("parcae", recall=False, start=start)
+
+
+@torch.no_grad()
+def test_recall_is_as_loud_as_the_state_and_orthogonal_to_the_anchor():
+    model = tiny("scse-recall")
+    recurrence, e = model.recurrence, model.embed(some_ids())
+    frame = recurrence.begin(e)
+    z = torch.randn_like(e)
+    seen = recurrence.drive(0, z, frame.drive)
+    added = (seen - z) / recurrence.drive.gain
+    torch.testing.assert_close(added.pow(2).mean(-1), z.pow(2).mean(-1), rtol=1e-4, atol=0)
+    torch.testing.assert_close(
+        (added * frame.hidden_anchor).sum(-1), torch.zeros(e.shape[:2]).double(), rtol=0, atol=1e-5
+    )
+    torch.testing.assert_close(recurrence.drive(0, 1e3 * z, frame.drive), 1e3 * seen, rtol=0, atol=1e-2)
+    assert not recurrence.drive(0, torch.zeros_like(z), frame.drive).any()
+    with pytest.raises(UserError, match="did you mean 'plain'"):
+        tiny("scse-recall", recall="plan")
+
+
+@pytest.mark.parametrize("changes", [
+    {"recall": "plain"}, {"decay": False}, {"state_norm": True}, {"normalise_source": True},
+    {"normalise_source": True, "anchor": "embedding"},
+], ids=str)  # fmt: skip
+@torch.no_grad()
+def test_every_part_of_scse_with_recall_keeps_the_anchor_fixed(changes):
+    model, ids = tiny("scse-recall", **changes), some_ids()
+    frame = model.recurrence.begin(model.embed(ids))
+    assert model.recurrence.zero_preserving
+    assert not deviation_map(model.recurrence, 0, torch.zeros_like(frame.embedding), frame).any()
+    assert frame.start.any()
+    if changes.get("normalise_source"):
+        size = frame.hidden_anchor.pow(2).mean(-1)
+        assert float(size.min()) > 0.5, "the source has unit rms, the embedding has not"
+        if changes.get("anchor") == "embedding":
+            torch.testing.assert_close(frame.hidden_anchor, rms(frame.embedding), rtol=0, atol=1e-9)
+    if changes.get("state_norm"):
+        state = next(islice(model.unroll(ids), 2, None))
+        torch.testing.assert_close(state.z.pow(2).mean(-1), torch.ones(ids.shape).double(), rtol=1e-3, atol=0)
 
 
 @torch.no_grad()

@@ -196,7 +196,7 @@ _RIVALS = (
         "Parcae",
         f"h' = {_DECAYED}, λ = exp(−δ ⊙ e^A), h_0 = σε, read as C h",
         "#332288 o",
-        {**_NOISE, **_NORMED},
+        {**_NOISE, **_NORMED, "recall": True, "decay": True, "step_scale": 1.0, "state_norm": False},
     ),
     _row(
         "orthogonal-injection",
@@ -257,4 +257,25 @@ _RIVALS = (
     ),
 )
 
-FAMILIES = Catalogue("family", (*_PAPER, *_RIVALS), hint="'scse families' lists all")
+# What the comparison with the rivals led to: docs/rivals.md.
+_OURS = (
+    _row(
+        "scse-recall",
+        "scse_recall",
+        "SCSE, decayed, with recall",
+        "Δ' = λ ⊙ Δ + s·G(Δ + γρ(Δ)n(u)), u = W n(e) less its part along h*, ρ the rms, λ = exp(−softplus(d))",
+        "#44AA99 o",
+        {
+            "step_scale": STEP_SCALE,
+            "anchor": "learned",
+            "decay": True,
+            "recall": "orthogonal",
+            "state_norm": False,
+            "normalise_source": False,
+            **_PROJECTED,
+        },
+        fixed_point="raw",
+    ),
+)
+
+FAMILIES = Catalogue("family", (*_PAPER, *_RIVALS, *_OURS), hint="'scse families' lists all")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import torch
 from runs import run, write_corpus
 from scse.cli import main
 from scse.diagnostics import decompose, diagnose, random_direction_gain
-from scse.diagnostics.pointwise import FINITE_DIFFERENCE
+from scse.diagnostics.pointwise import FINITE_DIFFERENCE, apart
 from scse.diagnostics.steering import steer, summary
 from scse.diagnostics.theory import theory
 from scse.errors import RunFailure, UserError
@@ -139,6 +139,39 @@ def test_gains_are_measured_where_asked():
     assert [row.step for row in rows if row.gain is not None] == [0, 8]
 
 
+def test_how_far_inputs_are_apart_is_the_mean_over_pairs_and_ignores_lengths():
+    states = torch.randn(4, 3, 24, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    directions = states / states.norm(dim=-1, keepdim=True)
+    pairs = [(directions[i] - directions[j]).pow(2).sum(-1).mean() for i in range(4) for j in range(i)]
+    wanted = float(torch.stack(pairs).mean().sqrt())
+    assert apart(states) == pytest.approx(wanted, rel=1e-12)
+    assert apart(states * torch.tensor([1.0, 5.0, 0.1, 1e3]).view(4, 1, 1)) == pytest.approx(wanted, rel=1e-12)
+    assert apart(states[:1].expand(4, -1, -1)) == pytest.approx(0, abs=1e-12)
+    assert apart(states[:1]) == apart(torch.zeros(4, 3, 24)) == 0
+    unrelated = torch.eye(4, dtype=torch.float64)[:, None]
+    assert apart(unrelated) == pytest.approx(2**0.5, rel=1e-12)
+
+
+def test_input_dependence_is_relative_to_what_the_loop_is_given():
+    from_embedding = diagnosis(tiny("looped"), steps=3)
+    assert from_embedding[0].input_dependence == 1.0
+    for start in ("noise", "zero"):
+        rows = diagnosis(tiny("parcae", start=start), steps=3)
+        assert rows[0].input_dependence == pytest.approx(0, abs=1e-12), "no input is in the state yet"
+        assert rows[1].input_dependence > 0.1
+    assert {row.input_dependence for row in diagnosis(tiny("looped"), steps=3, batch=1)} == {None}
+
+
+def test_a_recurrence_that_forgets_its_input_has_no_input_dependence(monkeypatch):
+    """z' = ½z + ½c for every input: what tells inputs apart is halved at every step, and falls below any bound."""
+    model = tiny("ouro")
+    goal = torch.randn(1, 1, 24, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    monkeypatch.setattr(model.recurrence, "step", lambda t, z, frame, masked=True, memory=None: 0.5 * z + 0.5 * goal)
+    found = [row.input_dependence for row in diagnosis(model, steps=30)]
+    assert all(after < before for before, after in pairwise(found))
+    assert found[29] == pytest.approx(found[28] / 2, rel=1e-3)
+
+
 def test_a_family_that_breaks_its_claim_is_caught(monkeypatch):
     """A bias in the block makes SCSE move at its anchor; the raw diagnosis shows it although the mask hides it."""
     model = tiny("scse")
@@ -173,6 +206,7 @@ def test_the_command(tmp_path, capsys):
     assert all(row["bias_ratio"] == 0 == row["raw_bias_ratio"] for row in rows)
     assert rows[0]["gain"] > 0 < rows[4]["gain"]
     assert rows[2]["gain"] is None
+    assert all(row["input_dependence"] > 0 for row in rows)
     assert len((tmp_path / "run" / "records.jsonl").read_text().splitlines()) == 5
     assert main(arguments) == 0
     capsys.readouterr()

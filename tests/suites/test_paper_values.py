@@ -35,7 +35,7 @@ NOT_A_TABLE_OF_ROWS = {
     "step_film",
     "secondary_condleak",
 }
-TABLES = [name for name in (suite.label for suite in SUITES) if name not in NOT_A_TABLE_OF_ROWS]
+TABLES = [suite.label for suite in SUITES if suite.label and suite.label not in NOT_A_TABLE_OF_ROWS]
 # Every table that is read here or in test_paper_text; paper_source.py extracts these.
 FROM_TABLES = [*TABLES, "secondary_condleak"]
 

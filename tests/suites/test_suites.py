@@ -26,7 +26,7 @@ ARMS = {(suite.label, arm.name): arm for suite in SUITES for arm in suite.arms}
 
 
 def test_every_table_and_figure_is_there_and_needs_no_torch():
-    assert len(SUITES) == 25
+    assert len([suite for suite in SUITES if suite.label]) == 25
     probe = "import sys, scse.suites, scse.suites.presets; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", probe], check=False).returncode == 0
 

@@ -1,9 +1,10 @@
 """What the recurrence does at its anchor, step by step, on ordinary trajectories of a run.
 
 'bias_ratio' is R_t, the energy of the forcing bias T_t(0; e) over that of the realised update; 'raw' is before the
-mask. 'anchor_energy' is the mean square of the deviation. At the steps of --gain: 'gain' is the random-direction gain,
-'expansion' the most that any direction grows, by power iteration ('expansion_residual' says how far that converged),
-'stability' whether the map contracts, is neutral or expands there. docs/diagnostics.md explains every number.
+mask. 'anchor_energy' is the mean square of the deviation. 'input_dependence' is how far apart the states of two inputs
+point, relative to their embeddings. At the steps of --gain: 'gain' is the random-direction gain, 'expansion' the most
+that any direction grows, by power iteration ('expansion_residual' says how far that converged), 'stability' whether the
+map contracts, is neutral or expands there. docs/diagnostics.md explains every number.
 
 With --steering, instead: rollouts that start at the anchor, the forcing rays t·b(e), and what turning the injection
 gain does to them, as a two-panel figure and the numbers under it.

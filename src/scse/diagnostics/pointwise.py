@@ -16,6 +16,7 @@ from torch import Tensor
 
 from scse.data import Readable
 from scse.diagnostics.differentials import (
+    SMALLEST,
     LargestGain,
     check_finite,
     differentiable,
@@ -56,6 +57,7 @@ class StepDiagnosis:
     same before the mask; `anchor_energy` is E_{Δ,t} = mean(Δ_t²), `largest_anchor_energy` that of the window where it
     is largest. `gain` and the largest local `expansion` are None at steps where they were not asked for;
     `expansion_residual` says how far its iteration has converged, in the window where it has least.
+    `input_dependence` is A(h_t) / A(e) with A of `apart`; None where there are no two windows to tell apart.
     """
 
     step: int
@@ -65,6 +67,7 @@ class StepDiagnosis:
     update_energy: float
     anchor_energy: float
     largest_anchor_energy: float
+    input_dependence: float | None = None
     gain: float | None = None
     expansion: float | None = None
     expansion_residual: float | None = None
@@ -97,13 +100,16 @@ def diagnose(
         (ids,) = model.place(inputs)
         states = model.unroll(ids)
         measured: list[dict[str, float]] = []
-        bias = (0.0, 0.0)
+        bias, inputs_apart = (0.0, 0.0), 0.0
         for t, (state, following) in enumerate(pairwise(next(states) for _ in range(steps + 1))):
             moved = following.deviation - state.deviation
             check_finite(moved, t, "--steps")
             if t == 0 or model.recurrence.step_dependent:
                 bias = _bias_energies(model.recurrence, t, state.frame)
             measured.append(_energies(bias, state.deviation, moved))
+            inputs_apart = inputs_apart or apart(state.frame.embedding)
+            if inputs_apart:
+                measured[t]["input_dependence"] = apart(state.hidden) / inputs_apart
             if t in gain_steps:
                 generator = torch.Generator().manual_seed(1000 * number + t)
                 measured[t]["gain"] = random_direction_gain(wide, ids, t, state.deviation, generator)
@@ -141,6 +147,20 @@ def _energies(biases: tuple[float, float], deviation: Tensor, moved: Tensor) -> 
         "anchor_energy": _energy(deviation),
         "largest_anchor_energy": float(deviation.double().pow(2).mean(dim=(1, 2)).max()),
     }
+
+
+def apart(states: Tensor) -> float:
+    """A(h) = (mean of ‖ĥ(x)[l] − ĥ(x')[l]‖²)^½ over pairs of windows x ≠ x' and positions l, with ĥ = h/‖h‖.
+
+    The root-mean-square distance between the directions in which the states of two inputs lie: 0 where they are the
+    same, √2 where they are unrelated. Core and head see a state through an RMS normalisation, so its length does not
+    count. 0 for a single window, and for states that are 0.
+    """
+    rows = states.double()
+    directions = rows / torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(SMALLEST)
+    # The mean square over pairs is twice the sample variance: no pair has to be formed.
+    variance = directions.var(dim=0, correction=1).sum(-1).mean() if len(rows) > 1 else torch.zeros(())
+    return float((2 * variance).sqrt())
 
 
 def _expansion(state: State, generator: torch.Generator) -> dict[str, float]:

@@ -49,6 +49,19 @@ class ProjectedStart(EmbeddingStart):
         return start
 
 
+class NormalisedStart(EmbeddingStart):
+    """h_0 = H(n(e)) for another start H"""
+
+    def __init__(self, shape: Shape, inner: EmbeddingStart) -> None:
+        super().__init__()
+        self.eps = shape.norm_eps
+        self.inner = inner
+
+    def forward(self, e: Tensor, positions: Tensor | None = None) -> Tensor:
+        start: Tensor = self.inner(rms_normalise(e, self.eps), positions)
+        return start
+
+
 class Anchor(Unit):
     """(e, h_0) -> h*. This one gives None: nothing to measure from, as with unshared layers."""
 
@@ -91,6 +104,19 @@ class RandomAnchor(LearnedAnchor):
     def __init__(self, shape: Shape, normalise: bool = True) -> None:
         super().__init__(shape, normalise)
         self.map.proj.weight.requires_grad_(False)
+
+
+class NormalisedAnchor(Anchor):
+    """h*(n(e)) for another anchor h*"""
+
+    def __init__(self, shape: Shape, inner: Anchor) -> None:
+        super().__init__(shape)
+        self.eps = shape.norm_eps
+        self.inner = inner
+
+    def forward(self, e: Tensor, start: Tensor) -> Tensor | None:
+        anchor: Tensor | None = self.inner(rms_normalise(e, self.eps), start)
+        return anchor
 
 
 ANCHORS: dict[str, type[Anchor]] = {

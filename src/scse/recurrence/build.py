@@ -13,12 +13,13 @@ from scse.families import FAMILIES
 from scse.nn.without_storage import without_storage
 from scse.recurrence.composers import COMPOSERS as PAPERS
 from scse.recurrence.reading import MotionGate
+from scse.recurrence.recall import COMPOSERS as RECALLED
 from scse.recurrence.recurrence import Recurrence
 from scse.recurrence.rivals import COMPOSERS as RIVALS
 
 Composer = Callable[..., Recurrence]
 # By their names in the catalogue, which cannot hold the functions themselves.
-COMPOSERS: dict[str, Composer] = {function.__name__: function for function in (*PAPERS, *RIVALS)}
+COMPOSERS: dict[str, Composer] = {function.__name__: function for function in (*PAPERS, *RIVALS, *RECALLED)}
 _SMALL = Shape(width=8, heads=2, ff_width=8, context=4, vocabulary=8)
 
 

@@ -32,7 +32,7 @@ def anchor_source(e: Tensor, hidden_anchor: Tensor | None) -> Tensor:
 class Drive(Unit):
     """x = z: the block sees the state alone, so a zero state gives a zero input."""
 
-    adds_nothing: ClassVar[bool] = True
+    keeps_zero: ClassVar[bool] = True  # whether a zero state gives a zero input, exactly
 
     def prepare(self, e: Tensor, hidden_anchor: Tensor | None) -> Tensor | None:
         return None
@@ -44,7 +44,7 @@ class Drive(Unit):
 class Injection(Drive):
     """x = z + γ·W src with a learned scalar γ and src = e or h* (the α W_in and κ W_c of the paper)."""
 
-    adds_nothing = False
+    keeps_zero = False
 
     def __init__(self, shape: Shape, source: Source, gain: float) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class AnchoredInjection(Injection):
 class StepSignal(Drive):
     """x = inner_t(z) + τ·P_step γ_t with γ_t the sinusoidal embedding of the step."""
 
-    adds_nothing = False
+    keeps_zero = False
     step_dependent = True
 
     def __init__(self, shape: Shape, inner: Drive, strength: float) -> None:
@@ -93,7 +93,7 @@ class StepSignal(Drive):
 class StepFilm(Drive):
     """x = (1 + ρ·g_t) ⊙ inner_t(z) + ρ·b_t with learned g_t, b_t per step; steps beyond the table reuse its last."""
 
-    adds_nothing = False
+    keeps_zero = False
     step_dependent = True
 
     def __init__(self, shape: Shape, inner: Drive, strength: float, steps: int) -> None:

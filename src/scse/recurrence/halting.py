@@ -42,7 +42,7 @@ class Weighted(Coordinates):
 class TimedState(Drive):
     """x = h + τ·γ_t with γ_t the sinusoidal embedding of the step"""
 
-    adds_nothing = False
+    keeps_zero = False
     step_dependent = True
 
     def __init__(self, strength: float) -> None:

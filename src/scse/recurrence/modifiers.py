@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scse.config.model import Shape
@@ -107,6 +108,17 @@ class Leak(Keep):
         return (1.0 - self.leak) * z
 
 
+class Decay(Keep):
+    """λ ⊙ z with λ = exp(−softplus(d)), d learned from 0: λ begins at a half and stays between 0 and 1."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.rate = nn.Parameter(torch.zeros(shape.width))
+
+    def forward(self, z: Tensor, x: Tensor) -> Tensor:
+        return torch.exp(-F.softplus(self.rate)) * z
+
+
 class CarryInput(Keep):
     """The update is added to x, what the core saw: with u = B(x) the sum is M_L(x), the layers with their residuals."""
 
@@ -151,6 +163,17 @@ class StepNorm(NoReset):
     def forward(self, t: int, z: Tensor) -> Tensor:
         normed: Tensor = self.norm(z)
         return normed
+
+
+class StateNorm(NoReset):
+    """z ← n(z) after every step; zero stays zero."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.eps = shape.norm_eps
+
+    def forward(self, t: int, z: Tensor) -> Tensor:
+        return rms_normalise(z, self.eps)
 
 
 class NoHalting(Unit):

@@ -132,7 +132,7 @@ class Recurrence(nn.Module):
     def zero_preserving(self) -> bool:
         """Claims T_t(0; e) = 0 exactly, before the mask: a zero state gives a zero input, or cancels."""
         native_zero = self.coordinates.anchor_is_zero
-        return native_zero and (self.drive.adds_nothing or self.update.cancels_at_anchor)
+        return native_zero and (self.drive.keeps_zero or self.update.cancels_at_anchor)
 
     @property
     def anchor_preserving(self) -> bool:

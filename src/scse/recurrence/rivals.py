@@ -10,28 +10,38 @@ the shape give them more.
 from __future__ import annotations
 
 from scse.config.model import Shape
-from scse.recurrence.anchors import Anchor, EmbeddingAnchor, EmbeddingStart, ProjectedStart, make_anchor
+from scse.errors import UserError
+from scse.recurrence.anchors import (
+    Anchor,
+    EmbeddingAnchor,
+    EmbeddingStart,
+    NormalisedStart,
+    ProjectedStart,
+    make_anchor,
+)
 from scse.recurrence.conditioning import TimedCore
 from scse.recurrence.coordinates import Deviation, Hidden
 from scse.recurrence.drives import Drive
 from scse.recurrence.halting import Halting, TimedState, Weighted
-from scse.recurrence.injections import Concatenation, DecayedInjection, OrthogonalInjection
-from scse.recurrence.modifiers import CarryInput, FixedScale, NoReset, StepNorm
+from scse.recurrence.injections import Concatenation, DecayedInjection, DecayedState, OrthogonalInjection
+from scse.recurrence.modifiers import CarryInput, FixedScale, NoReset, StateNorm, StepNorm
 from scse.recurrence.reading import ExitGate, Read, ReadMatrix, ReadNorm
 from scse.recurrence.recurrence import Centred, Recurrence
-from scse.recurrence.starts import make_start
+from scse.recurrence.starts import BLIND, make_start
 from scse.recurrence.updates import SharedCore
 
 
-def _through_core(shape: Shape, drive: Drive, reset: NoReset, read: Read, start: EmbeddingStart) -> Recurrence:
-    """h' = reset(R(drive(h))), measured from e"""
+def _through_core(
+    shape: Shape, drive: Drive, reset: NoReset, read: Read, start: EmbeddingStart, step_scale: float = 1.0
+) -> Recurrence:
+    """h' = reset(x + s·B(x)) with x = drive(h), measured from e; s = 1 gives R(x)"""
     return Recurrence(
         SharedCore(shape),
         Hidden(),
         start=start,
         anchor=EmbeddingAnchor(shape),
         drive=drive,
-        gain=FixedScale(1.0),
+        gain=FixedScale(step_scale),
         keep=CarryInput(),
         reset=reset,
         read=read,
@@ -78,9 +88,30 @@ def huginn(
     return _through_core(shape, drive, _norm_after(shape, step_norm), _read_for_coda(shape), begin)
 
 
-def parcae(shape: Shape, *, start: str, noise: float, noise_seed: int, normalise_input: bool) -> Recurrence:
-    drive = DecayedInjection(shape, normalise_input)
-    return _through_core(shape, drive, NoReset(), ReadMatrix(shape), make_start(start, shape, noise, noise_seed))
+def parcae(
+    shape: Shape,
+    *,
+    start: str,
+    noise: float,
+    noise_seed: int,
+    normalise_input: bool,
+    recall: bool,
+    decay: bool,
+    step_scale: float,
+    state_norm: bool,
+) -> Recurrence:
+    """Without recall the input is in the start alone, and it is there that it is normalised."""
+    begin = make_start(start, shape, noise, noise_seed)
+    drive: Drive
+    if recall:
+        drive = DecayedInjection(shape, normalise_input, decay)
+    else:
+        if start in BLIND:
+            raise UserError(f"recall=false with start={start} never shows the model its input; set start=embedding")
+        begin = NormalisedStart(shape, begin) if normalise_input else begin
+        drive = DecayedState(shape) if decay else Drive()
+    reset = StateNorm(shape) if state_norm else NoReset()
+    return _through_core(shape, drive, reset, ReadMatrix(shape), begin, step_scale)
 
 
 def orthogonal_injection(

@@ -76,7 +76,8 @@ def _shift(x: Tensor, bits: int) -> Tensor:
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
 
-STARTS = ("noise", "zero", "embedding", "projected")
+BLIND = ("noise", "zero")  # starts that hold nothing of the input
+STARTS = (*BLIND, "embedding", "projected")
 
 
 def make_start(name: str, shape: Shape, scale: float, seed: int) -> EmbeddingStart:

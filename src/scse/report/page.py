@@ -110,7 +110,7 @@ def command(suite: Suite, preset: Preset) -> str:
 
 def remarks(evidence: Evidence) -> list[str]:
     """What a reader of the tables must know."""
-    found = [NOT_COMPARABLE] if evidence.preset.mini and evidence.counts[0] else []
+    found = [NOT_COMPARABLE] if evidence.preset.mini and evidence.suite.paper and evidence.counts[0] else []
     if evidence.unavailable:
         found.append(f"Not available at this size: {', '.join(evidence.unavailable)}.")
     return found

@@ -1,6 +1,7 @@
 """Suites: tables and figures as declarations, and what plans and runs them. No torch here.
 
-`suite.py` says what a suite is, `paper/` declares those of the paper, and `depth.py` those about depth itself.
+`suite.py` says what a suite is, `paper/` declares those of the paper, `depth.py` those about depth itself and
+`rivals.py` the comparison with recurrences of other projects.
 """
 
 from __future__ import annotations
@@ -8,13 +9,14 @@ from __future__ import annotations
 from scse.registry import Registry
 from scse.suites.depth import DEPTH_SUITES
 from scse.suites.paper import PAPER_SUITES
+from scse.suites.rivals import RIVALS
 from scse.suites.suite import Suite
 
 __all__ = ["SUITES"]
 
 SUITES: Registry[Suite] = Registry(
     "suite",
-    (*PAPER_SUITES, *DEPTH_SUITES),
+    (*PAPER_SUITES, *DEPTH_SUITES, RIVALS),
     hint="'scse suite list' shows all",
     aliases={suite.label: suite.name for suite in PAPER_SUITES},
 )

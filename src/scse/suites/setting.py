@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from scse.config import SCALES, protocol
+from scse.config import assemble, protocol
 from scse.suites.suite import Arm, Preset, Suite
 
 # As the paper writes them.
@@ -50,7 +50,7 @@ def group_heading(suite: Suite, preset: Preset, group: str) -> str:
         return group
     if len(protocols) == 1 and _size(protocol(next(iter(own)))) not in group:
         return group
-    facts = _facts(arms[0], preset)
+    facts = _facts(next(iter(own.values())), preset)
     others = [_facts(arm, preset) for arm in protocols.values()]
     telling = [name for name in ("width", "context", "steps") if any(facts[name] != other[name] for other in others)]
     here = ", ".join(_WORDS[name].format(facts[name]) for name in telling or ["width"])
@@ -61,10 +61,12 @@ _WORDS = {"width": "width {}", "context": "context {}", "steps": "{} steps"}
 
 
 def _protocols(arms: Iterable[Arm]) -> dict[str, Arm]:
-    """Each protocol with its first arm, without what the arm itself changes."""
+    """Each protocol with its first arm, without what the arm itself changes; what all change in miniature stays."""
     found: dict[str, Arm] = {}
     for arm in arms:
-        found.setdefault(arm.protocol, replace(arm, settings={}, mini={}))
+        first = found.get(arm.protocol, arm)
+        common = {name: value for name, value in first.mini.items() if arm.mini.get(name) == value}
+        found[arm.protocol] = replace(first, settings={}, mini=common)
     return found
 
 
@@ -78,12 +80,12 @@ def _as_in_the_paper(arms: Iterable[Arm], preset: Preset) -> bool:
 
 
 def _facts(arm: Arm, preset: Preset) -> Facts:
-    settings = preset.settings(replace(arm, settings={}, mini={}))
-    shape = SCALES[str(settings.get("scale", "mini"))]
+    settings = preset.settings(arm)
+    shape = assemble(arm.family, settings).model.shape
     return {
         "data": str(settings.get("data", "stdlib")).rstrip("/").rpartition("/")[2],
-        "width": settings.get("width", shape.width),
-        "context": settings.get("context", shape.context),
+        "width": shape.width,
+        "context": shape.context,
         "steps": f"{int(str(settings['steps'])):,}",
     }
 

@@ -38,7 +38,8 @@ class Column:
     None: neither. `only` names the families that have such a number; empty: all. The depth of the task "diagnose" is
     the step t, counted from 0. With `since` the number is the change from that depth to `depth`. `seeds` are the only
     ones of an arm that are evaluated; empty: all. `beside`: the paper's table has no such column. `difficulty` is that
-    of a problem's answers; None: all of them. `rule` is the exit rule of the task "exits".
+    of a problem's answers; None: all of them. `rule` is the exit rule of the task "exits". `protocols` are those whose
+    runs have such a number; empty: all.
     """
 
     header: str
@@ -57,6 +58,7 @@ class Column:
     beside: bool = False
     difficulty: int | None = None
     rule: str = ""
+    protocols: tuple[str, ...] = ()
 
     @property
     def timed(self) -> bool:
