@@ -17,13 +17,14 @@ from scse.generation import Depth, Generation, continue_text
 from scse.records import Record
 from scse.report.write import write_report
 from scse.runs import open_run
+from scse.suites.depth import chase
 from scse.suites.evidence import DEPTH_TOLERANCE
 from scse.suites.member import Job
 from scse.suites.needed import Member, members
 from scse.suites.outcome import Outcome
 from scse.suites.paper.main_text import FIRST_BIAS, LATE_BIAS, LATE_ENERGY
 from scse.suites.paper.tables import headers, loops
-from scse.suites.presets import PRESETS, chase, find_preset
+from scse.suites.presets import PRESETS, find_preset
 from scse.suites.runner import in_this_process, run_jobs
 from scse.suites.suite import Arm, Claim, Column, Preset, Suite, values_of
 

@@ -11,15 +11,13 @@ from scse.data import UNCOUNTED, Sequences
 from scse.evaluation.accuracy import settling
 from scse.records import Record
 from scse.runs import open_run
-from scse.suites.depth import DEPTH_TASKS, FULL_DEPTH, HOPS, UNSHARED, answers, chase_arm
+from scse.suites.depth import DEPTH_TASKS, FULL_DEPTH, HOPS, UNSHARED, answers
 from scse.suites.suite import Claim, Preset, Suite, narrowed, values_of
 
 LOOPS = (1, 2, 3, 4, 5, FULL_DEPTH, 16)
 CEILING = 16
 
-ARMS = tuple(
-    replace(arm, seeds=(0,), group="") for arm in (chase_arm("looped"), chase_arm("scse"), DEPTH_TASKS.arm("narrow"))
-)
+ARMS = tuple(replace(DEPTH_TASKS.arm(name), seeds=(0,), group="", mini={}) for name in ("looped", "scse", "narrow"))
 _AT_THE_LIMIT = [answers(HOPS, depth) for depth in LOOPS]
 CHASE = Suite(
     name="chase",

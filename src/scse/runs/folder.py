@@ -127,7 +127,7 @@ def stored_parts(folder: Path) -> int | None:
     path = folder / "config.json"
     if not path.exists():
         return None
-    parts = read_sealed(path, FORMAT).get(PARTS)
+    parts = read_sealed(path, FORMAT, upgrade=dict).get(PARTS)
     return parts if isinstance(parts, int) else read_run_config(folder)[0].micro_batches
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scse.config import protocol
 from scse.families import FAMILIES
 from scse.suites.paper.tables import headers, loops
 from scse.suites.suite import Arm, Claim, Column, Settings, Suite
@@ -14,13 +15,19 @@ from scse.suites.suite import Arm, Claim, Column, Settings, Suite
 # The pointer chase small enough for minutes: the hardest answers are five hops away, and twice that still fits.
 HOPS = 5
 TWICE = 2 * HOPS
-CHASE: Settings = {"nodes": 12, "hops": HOPS, "roots": 30}
+MINI_STEPS = 700
+CHASE: dict[str, object] = {"nodes": 12, "hops": HOPS, "roots": 30}
 FULL_DEPTH = HOPS + 2  # the deepest that training goes
 FAR = 48
 _CHASE_DEPTHS = (1, FULL_DEPTH, 16, FAR)
 # A layer of its own for each loop of the full depth, all so narrow that there are as many parameters as in the loops.
 UNSHARED = f"unshared-{FULL_DEPTH}"
 NARROW: Settings = {"width": 26, "ff_width": 104}
+
+
+def chase(steps: int) -> dict[str, object]:
+    """The pointer chase in so many steps; the depths grow over the first two thirds of them."""
+    return {**protocol("pointer-chase"), "steps": steps, "depth_warmup": steps * 9 // 14}
 
 
 def answers(difficulty: int | None, depth: int) -> Column:
@@ -34,7 +41,8 @@ def answers(difficulty: int | None, depth: int) -> Column:
 def chase_arm(family: str, label: str = "", name: str = "", group: str = "", **changes: object) -> Arm:
     """A family that learns the chase."""
     label = label or FAMILIES.find(family).label
-    return Arm(name or family, family, "pointer-chase", label, group, settings={**CHASE, **changes})
+    about = name or family, family, "pointer-chase", label, group
+    return Arm(*about, settings={**CHASE, **changes}, mini=chase(MINI_STEPS) | CHASE | changes)
 
 
 _LIMIT, _ALL = answers(HOPS, FULL_DEPTH).header, answers(None, FULL_DEPTH).header
@@ -78,7 +86,7 @@ DEPTH_TASKS = Suite(
             lower=False,
         ),
         Claim(
-            f"SCSE keeps its accuracy at T = {FAR} (within a point of T = {FULL_DEPTH})",
+            f"SCSE keeps its accuracy at T = {FAR} (within 1 point of T = {FULL_DEPTH})",
             "scse",
             ("scse",),
             (_DEEP,),
@@ -86,7 +94,7 @@ DEPTH_TASKS = Suite(
             within=1.0,
         ),
         Claim(
-            f"Parcae keeps its accuracy at T = {FAR} (within a point of T = {FULL_DEPTH})",
+            f"Parcae keeps its accuracy at T = {FAR} (within 1 point of T = {FULL_DEPTH})",
             "parcae",
             ("parcae",),
             (_DEEP,),
@@ -168,7 +176,7 @@ DEPTH_TRAINING_CHASE = Suite(
     columns=(*(answers(HOPS, depth) for depth in (8, FAR)), *(answers(None, depth) for depth in (1, 8, 16, FAR))),
     claims=tuple(
         Claim(
-            f"SCSE, {RECIPES[recipe][0]}: T = {FAR} is within a point of T = 8",
+            f"SCSE, {RECIPES[recipe][0]}: T = {FAR} is within 1 point of T = 8",
             f"scse-{recipe}",
             (f"scse-{recipe}",),
             (answers(None, FAR).header,),

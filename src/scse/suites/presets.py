@@ -20,13 +20,6 @@ _WIDER: dict[str, Settings] = {
     "96m": {"width": 256, "heads": 8, "ff_width": 1024},
     "137m": {"width": 320, "heads": 10, "ff_width": 1280},
 }
-
-
-def chase(steps: int) -> Settings:
-    """The pointer chase in so many steps; the depths grow over the first two thirds of them."""
-    return {**protocol("pointer-chase"), "steps": steps, "depth_warmup": steps * 9 // 14}
-
-
 MINIATURES: dict[str, Settings] = {
     "wikitext-2": _MINI,
     "wikitext-103": _MINI,
@@ -39,7 +32,6 @@ MINIATURES: dict[str, Settings] = {
     "wikitext-103-ctx1024": {**_MINI, "context": 512, "batch": 4},
     "c4-137m": {**_MINI, **_WIDER["137m"]},
     "c4-137m-50k": {**_MINI, **_WIDER["137m"], "steps": 1200},
-    "pointer-chase": chase(700),
 }
 
 
