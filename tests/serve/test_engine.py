@@ -212,6 +212,8 @@ def test_a_full_queue_refuses_all_or_nothing(model):
         engine.submit(three)
     assert refused.value.status == 429
     assert engine.waiting == 1
+    with pytest.raises(Refused, match="4 answers are more than the queue of 3 holds"):
+        engine.submit([*three, three[0]])
     finish(engine)
     engine.submit(three)
     finish(engine)

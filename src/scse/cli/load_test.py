@@ -35,10 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> int:
-    import asyncio
-
     from scse.errors import UserError
-    from scse.serve.load import Load, LoadTest
+    from scse.serve.load import Load, run_load
 
     require_positive(args, "requests", "max_tokens")
     if args.requests > MOST_REQUESTS:
@@ -63,7 +61,7 @@ def run(args: Arguments) -> int:
         args.seed,
         **({"kinds": ("plain", "stream")} if args.well_behaved else {}),
     )
-    report = asyncio.run(LoadTest(place, load).run())
+    report = run_load(place, load)
     if args.json:
         print_json(report)
     else:

@@ -53,11 +53,11 @@ def run(args: Arguments) -> None:
             raise UserError(f"--{name.replace('_', '-')} must not be negative, got {getattr(args, name)}")
     RULES.find(args.exit_rule)
     try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError:
+        serve(args)
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
         raise UserError("serving needs starlette and uvicorn; pip install 'scse[serve]'") from None
-    serve(args)
 
 
 def serve(args: Arguments) -> None:

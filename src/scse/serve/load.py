@@ -212,6 +212,11 @@ class LoadTest:
         }
 
 
+def run_load(place: Place, load: Load) -> dict[str, Any]:
+    """Ask all that, and report."""
+    return asyncio.run(LoadTest(place, load).run())
+
+
 def percentiles(values: Sequence[float]) -> dict[str, float]:
     """{'p50': …} by the nearest rank."""
     ordered = sorted(values)
