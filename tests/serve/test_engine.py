@@ -12,6 +12,7 @@ import torch
 from scse.evaluation.rules import RULES, ExitRule
 from scse.generation import GREEDY, Depth, Generation, Sampling, stream
 from scse.serve.engine import Engine
+from scse.serve.head import Patience
 from scse.serve.limits import Limits, Refused
 from scse.serve.sequence import Sequence, Wanted
 from tinymodels import SHAPES, TINY, tiny
@@ -299,3 +300,27 @@ def test_an_error_inside_ends_its_sequences_and_the_engine_goes_on(model, monkey
     monkeypatch.undo()
     with pytest.raises(Refused, match="shutting down"):
         submit(engine, Wanted((1, 2), 4, 3))
+
+
+def test_rows_that_move_in_step_share_one_call_of_the_head(model):
+    engine = Engine(model, LIMITS)
+    for number in range(4):
+        submit(engine, Wanted((1, 2, number), 6, 4))
+    finish(engine)
+    assert (engine.counters.heads, engine.counters.head_rows) == (6, 24)
+    assert engine.counters.row_loops == 4 * engine.counters.loops
+
+
+def test_waiting_for_the_head_ends_when_it_has_cost_as_much():
+    patience = Patience()
+    assert patience.exhausted, "nothing is known yet, so nothing is waited for"
+    patience.read(1.0)
+    for _ in range(3):
+        patience.looped(0.4, waiting=0, moving=4)
+    assert not patience.exhausted
+    patience.looped(0.4, waiting=1, moving=3)  # a quarter of the rows stood still
+    assert not patience.exhausted
+    patience.looped(0.8, waiting=3, moving=1)
+    assert patience.exhausted
+    patience.read(1.0)
+    assert not patience.exhausted

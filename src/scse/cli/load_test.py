@@ -44,6 +44,8 @@ def run(args: Arguments) -> int:
     for name in ("rate", "seconds", "patience"):
         if not 0 < getattr(args, name) < float("inf"):
             raise UserError(f"--{name} must be a number above 0, got {getattr(args, name)}")
+    if not 0 <= args.exit_threshold < float("inf"):
+        raise UserError(f"--exit-threshold must be a number that is not negative, got {args.exit_threshold}")
     try:
         place = Place.of(args.url, args.api_key or os.environ.get(KEY_VARIABLE) or None)
     except ValueError:
