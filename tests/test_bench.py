@@ -76,7 +76,8 @@ def test_the_shortest_time_is_reported(monkeypatch):
     assert best_seconds({"wait": lambda: None}, 3) == {"wait": 1.0}
 
 
-def test_the_command_prints_every_measure(capsys):
+def test_the_command_prints_every_measure(capsys, monkeypatch):
+    monkeypatch.setattr("scse.bench.serving.NEW", 3)
     assert main(["bench", "--scale", "mini", "--tokens", "256", "--repeats", "1", "--json"]) == 0
     printed = capsys.readouterr()
     report = json.loads(printed.out)

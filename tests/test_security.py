@@ -14,13 +14,16 @@ from scse.errors import UserError
 from scse.suites import SUITES
 from scse.suites.presets import find_preset
 
-SOURCES = sorted((Path(__file__).parent.parent / "src" / "scse").rglob("*.py"))
+PACKAGE = Path(__file__).parent.parent / "src" / "scse"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
 # Calls that unpickle, evaluate text, or start a shell.
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 FORBIDDEN_ATTRIBUTES = {("torch", "load"), ("os", "system"), ("os", "popen"), ("np", "load"), ("yaml", "load")}
 FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"}
-LISTENING_IMPORTS = {"socket", "socketserver", "http", "asyncio"}
-LISTENER = "lens/serve.py"  # the only module that listens, and on the loopback address alone (tests/lens/test_serve.py)
+LISTENING_IMPORTS = {"socket", "socketserver", "http", "asyncio", "starlette", "uvicorn"}
+# The only modules that listen or ask: the live lens, on the loopback address alone (tests/lens/test_serve.py), and the
+# server with its load test, on the loopback address unless told otherwise (tests/serve/test_server.py).
+NETWORKED = {"lens/serve.py", *(f"serve/{name}.py" for name in ("app", "listener", "server", "wire", "load"))}
 
 
 def dangerous(tree: ast.AST, may_listen: bool = False) -> list[str]:
@@ -46,7 +49,7 @@ def dangerous(tree: ast.AST, may_listen: bool = False) -> list[str]:
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: "/".join(path.parts[-2:]))
 def test_no_dangerous_call(source):
-    may_listen = source.as_posix().endswith(f"scse/{LISTENER}")
+    may_listen = source.relative_to(PACKAGE).as_posix() in NETWORKED
     assert dangerous(ast.parse(source.read_text("utf-8")), may_listen) == []
 
 

@@ -21,7 +21,13 @@ LONG = {
     "suite": ["scse.suites.runner.run_jobs"],
     "demo": ["scse.demo.run_demo"],
     "lens": ["scse.lens.serve.Server.run"],
-    "bench": ["scse.bench.training.StepBench.__init__", "scse.bench.generation.DecodingBench.__init__"],
+    "serve": ["scse.serve.server.Server.run"],
+    "load-test": ["scse.serve.load.run_load"],
+    "bench": [
+        "scse.bench.training.StepBench.__init__",
+        "scse.bench.generation.DecodingBench.__init__",
+        "scse.bench.serving.ServingBench.__init__",
+    ],
 }
 
 
@@ -97,7 +103,7 @@ def base(tmp_path_factory):
     return folder
 
 
-ON_A_RUN = ("eval", "adaptive", "pareto", "diagnose", "theory", "generate", "export", "lens")
+ON_A_RUN = ("eval", "adaptive", "pareto", "diagnose", "theory", "generate", "export", "lens", "serve")
 # Sizes that end soon: a depth of a billion is a correct request.
 SMALL = st.sampled_from([
     "1", "2", "3", "1,2", "2,1", "1,1", "0", "-1", "0.5", "nan", "inf", "1e-9", "x", "", "test", "train", "validation",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from liveserver import TEXT, running
 
 from scse import Shape
@@ -16,7 +15,7 @@ from tinymodels import tiny
 def served():
     tokenizer = train_tokenizer([TEXT * 3], 300)
     shape = Shape(width=24, heads=3, ff_width=48, context=48, vocabulary=tokenizer.vocab_size, prelude=1, coda=1)
-    return Served("tiny", tiny("scse", shape=shape, dtype=torch.float32, spread=0.1), tokenizer, loops=4)
+    return Served("tiny", tiny("scse", shape=shape, spread=0.1), tokenizer, loops=4)
 
 
 @pytest.fixture(scope="module")

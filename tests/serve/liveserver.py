@@ -20,14 +20,14 @@ TEXT = "the state moves from its anchor and rests again after the loop "
 def running(served, limits=None, defaults=None, settings=None):
     """A server that answers until the block ends."""
     limits = limits or Limits(lanes=4, chunk=8, prefill=16)
-    server = Server(served, "127.0.0.1", 0, limits, defaults or Defaults(4), settings or Settings(), grace=5)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.stop()
-        thread.join()
+    with Server(served, "127.0.0.1", 0, limits, defaults or Defaults(4), settings or Settings(), grace=5) as server:
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+            thread.join()
 
 
 def ask(server, path, body=None, method=None, **headers):

@@ -12,6 +12,7 @@ import torch
 from scse.evaluation.rules import RULES, ExitRule
 from scse.generation import GREEDY, Depth, Generation, Sampling, stream
 from scse.serve.engine import Engine
+from scse.serve.head import Patience
 from scse.serve.limits import Limits, Refused
 from scse.serve.sequence import Sequence, Wanted
 from tinymodels import SHAPES, TINY, tiny
@@ -116,7 +117,6 @@ def test_together_as_alone(family, shape):
     [
         ("looped", "block"),
         ("norm-reset", "block"),
-        ("leak", "block"),
         ("sc-cond-subtractive", "layers"),
         ("unshared-3", "layers"),
         ("ouro", "stream"),
@@ -212,6 +212,8 @@ def test_a_full_queue_refuses_all_or_nothing(model):
         engine.submit(three)
     assert refused.value.status == 429
     assert engine.waiting == 1
+    with pytest.raises(Refused, match="4 answers are more than the queue of 3 holds"):
+        engine.submit([*three, three[0]])
     finish(engine)
     engine.submit(three)
     finish(engine)
@@ -297,3 +299,27 @@ def test_an_error_inside_ends_its_sequences_and_the_engine_goes_on(model, monkey
     monkeypatch.undo()
     with pytest.raises(Refused, match="shutting down"):
         submit(engine, Wanted((1, 2), 4, 3))
+
+
+def test_rows_that_move_in_step_share_one_call_of_the_head(model):
+    engine = Engine(model, replace(LIMITS, prefill=12))  # room for all four prompts at once
+    for number in range(4):
+        submit(engine, Wanted((1, 2, number), 6, 4))
+    finish(engine)
+    assert (engine.counters.heads, engine.counters.head_rows) == (6, 24)
+    assert engine.counters.row_loops == 4 * engine.counters.loops
+
+
+def test_waiting_for_the_head_ends_when_it_has_cost_as_much():
+    patience = Patience()
+    assert patience.exhausted, "nothing is known yet, so nothing is waited for"
+    patience.read(1.0)
+    for _ in range(3):
+        patience.looped(0.4, waiting=0, moving=4)
+    assert not patience.exhausted
+    patience.looped(0.4, waiting=1, moving=3)  # a quarter of the rows stood still
+    assert not patience.exhausted
+    patience.looped(0.8, waiting=3, moving=1)
+    assert patience.exhausted
+    patience.read(1.0)
+    assert not patience.exhausted

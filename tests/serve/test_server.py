@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
@@ -22,7 +21,7 @@ from scse.errors import UserError
 from scse.serve.app import Settings
 from scse.serve.ask import Defaults
 from scse.serve.limits import Limits
-from scse.serve.load import Load, LoadTest
+from scse.serve.load import Load, run_load
 from scse.serve.served import Chat, open_served
 from scse.serve.server import listen
 from scse.serve.wire import Place
@@ -128,11 +127,14 @@ def test_a_key_a_short_body_and_a_deadline(served):
         assert stream.endswith(b"data: [DONE]\n\n")
 
 
-def test_a_full_queue_says_when_to_come_back(served):
+def test_a_full_queue_is_the_clients_to_wait_for(served):
     with running(served, Limits(lanes=1, queue=2)) as server:
-        status, answer = ask(server, "/v1/completions", {**GOOD, "n": 3})
-        assert (status, answer["error"]["type"]) == (429, "rate_limit_error")
+        assert ask(server, "/v1/completions", {**GOOD, "n": 3})[0] == 400
         assert ask(server, "/v1/completions", {**GOOD, "n": 2})[0] == 200
+        server.engine._waiting += 2  # as if others had come
+        status, answer = ask(server, "/v1/completions", GOOD)
+        server.engine._waiting -= 2
+        assert (status, answer["error"]["type"]) == (429, "rate_limit_error")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -178,7 +180,7 @@ def test_what_is_under_way_is_finished_before_the_end(served):
 
 def test_the_load_test_finds_no_fault(live):
     load = Load(60, rate=200.0, depths=(1, 3), max_tokens=6, patience=60)
-    report = asyncio.run(LoadTest(Place.of(live.address), load).run())
+    report = run_load(Place.of(live.address), load)
     assert report["errors"] == {}
     assert report["requests"] == 60
     assert set(report["kinds"]) == {"plain", "stream", "leaves", "slow", "malformed"}
@@ -192,7 +194,7 @@ def test_the_load_test_would_find_one(served, monkeypatch):
     monkeypatch.setattr("scse.serve.app.parse", lambda raw: 1 / 0)
     with running(served) as server:
         load = Load(8, rate=500.0, kinds=("plain", "malformed"), patience=60)
-        report = asyncio.run(LoadTest(Place.of(server.address), load).run())
+        report = run_load(Place.of(server.address), load)
     assert set(report["errors"]) == {"status 500", "a malformed body was answered with 500"}
     assert sum(report["errors"].values()) == 8
 

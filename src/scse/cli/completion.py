@@ -94,13 +94,14 @@ def names_by_argument() -> dict[str, tuple[str, ...]]:
         "suite action": ("list", "plan", "run", "status", "cancel"),
         "suite names": (*SUITES.names(), "all"),
         "rule": tuple(RULES.names()),
+        "exit_rule": tuple(RULES.names()),
         "mode": tuple(MODES),
         "split": ("train", "validation", "test"),
         "precision": ("auto", "float32", "bfloat16"),
         "strategy": ("ddp", "fsdp"),
         "cache": ("exact", "shared"),
         "completion shell": ("bash", "zsh", "fish"),
-        **dict.fromkeys(("prompt", "tag", "set", "slurm_set", "gain"), ()),
+        **dict.fromkeys(("prompt", "tag", "set", "slurm_set", "gain", "host", "api_key", "serve name", "url"), ()),
     }
 
 

@@ -35,10 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> int:
-    import asyncio
-
     from scse.errors import UserError
-    from scse.serve.load import Load, LoadTest
+    from scse.serve.load import Load, run_load
 
     require_positive(args, "requests", "max_tokens")
     if args.requests > MOST_REQUESTS:
@@ -46,6 +44,8 @@ def run(args: Arguments) -> int:
     for name in ("rate", "seconds", "patience"):
         if not 0 < getattr(args, name) < float("inf"):
             raise UserError(f"--{name} must be a number above 0, got {getattr(args, name)}")
+    if not 0 <= args.exit_threshold < float("inf"):
+        raise UserError(f"--exit-threshold must be a number that is not negative, got {args.exit_threshold}")
     try:
         place = Place.of(args.url, args.api_key or os.environ.get(KEY_VARIABLE) or None)
     except ValueError:
@@ -63,7 +63,7 @@ def run(args: Arguments) -> int:
         args.seed,
         **({"kinds": ("plain", "stream")} if args.well_behaved else {}),
     )
-    report = asyncio.run(LoadTest(place, load).run())
+    report = run_load(place, load)
     if args.json:
         print_json(report)
     else:

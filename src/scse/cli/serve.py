@@ -53,11 +53,11 @@ def run(args: Arguments) -> None:
             raise UserError(f"--{name.replace('_', '-')} must not be negative, got {getattr(args, name)}")
     RULES.find(args.exit_rule)
     try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError:
+        serve(args)
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn"):
+            raise
         raise UserError("serving needs starlette and uvicorn; pip install 'scse[serve]'") from None
-    serve(args)
 
 
 def serve(args: Arguments) -> None:
@@ -86,10 +86,9 @@ def serve(args: Arguments) -> None:
     defaults = Defaults(loops, args.exit_rule, args.exit_threshold, args.deadline)
     local = is_loopback(args.host)
     settings = Settings(key, args.max_body_kib << 10, loopback_only=local)
-    server = Server(served, args.host, args.port, limits, defaults, settings, args.grace)
     log_requests(not args.quiet)
     # uvicorn hands the signal that ended it on; here that is the ordinary end
-    with suppress(*STOPS):
+    with Server(served, args.host, args.port, limits, defaults, settings, args.grace) as server, suppress(*STOPS):
         where = "this machine only" if local else "reachable from elsewhere" + ("" if key else ", and without a key")
         print(f"serve: {server.address}/v1   ({served.name}; {where}; Ctrl-C ends it)", flush=True)
         server.run()

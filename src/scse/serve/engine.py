@@ -62,6 +62,10 @@ class Engine:
 
     def submit(self, sequences: list[Sequence]) -> None:
         """Queue the sequences of one request, all or none."""
+        if len(sequences) > self.limits.queue:
+            raise Refused(
+                f"{len(sequences)} answers are more than the queue of {self.limits.queue} holds; ask for fewer"
+            )
         for sequence in sequences:
             check(self.cache, self.limits, sequence.wanted)
             sequence.need = needed(self.cache, sequence.wanted)

@@ -8,6 +8,10 @@ from scse.errors import UserError
 from scse.serve.pages import Need, PagedCache
 from scse.serve.sequence import Wanted
 
+# What a table of so many lanes and loops can reasonably be made for, and how users know these numbers.
+MOST = {"lanes": 1024, "loops": 1024, "queue": 1_000_000}
+NAMES = {"lanes": "--max-batch", "loops": "--max-loops", "queue": "--queue", "cache_bytes": "--cache-mib in bytes"}
+
 
 class Refused(UserError):
     """There is no room now, or there never will be: `status` says which, as HTTP does."""
@@ -31,8 +35,9 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name.replace('_', ' ')} must be at least 1, got {getattr(self, name)}")
+            value, most = getattr(self, name), MOST.get(name, 1 << 60)
+            if not 1 <= value <= most:
+                raise UserError(f"{NAMES.get(name, name)} must be between 1 and {most}, got {value}")
 
 
 def needed(cache: PagedCache, wanted: Wanted) -> Need:

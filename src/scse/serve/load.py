@@ -66,15 +66,18 @@ class LoadTest:
         """The report, once every request has been answered, refused, or given up."""
         model = await self._model()
         begin = time.perf_counter()
-        at, tasks = 0.0, []
+        at, under_way = 0.0, set[asyncio.Task[None]]()
         for _ in range(self.load.requests):
             at += self.draw.expovariate(self.load.rate)
             if at > self.load.seconds:
                 break
             kind = self.draw.choices(self.load.kinds, [WEIGHTS[KINDS.index(kind)] for kind in self.load.kinds])[0]
             body = self._malformed(model) if kind == "malformed" else json.dumps(self._body(model, kind)).encode()
-            tasks.append(asyncio.ensure_future(self._at(begin + at, kind, body)))
-        await asyncio.gather(*tasks)
+            await asyncio.sleep(begin + at - time.perf_counter())
+            task = asyncio.create_task(self._client(kind, body))
+            under_way.add(task)
+            task.add_done_callback(under_way.discard)
+        await asyncio.gather(*under_way)
         return self._report(time.perf_counter() - begin)
 
     async def _model(self) -> dict[str, Any]:
@@ -140,8 +143,7 @@ class LoadTest:
         ]
         return draw.choice([json.dumps(good | wrong).encode(), json.dumps(good | wrong).encode(), draw.choice(broken)])
 
-    async def _at(self, moment: float, kind: str, body: bytes) -> None:
-        await asyncio.sleep(max(0.0, moment - time.perf_counter()))
+    async def _client(self, kind: str, body: bytes) -> None:
         self.seen.kinds[kind] += 1
         try:
             await asyncio.wait_for(self._ask(kind, body), self.load.patience)
@@ -210,6 +212,11 @@ class LoadTest:
             "request_seconds": percentiles(seen.whole),
             "errors": dict(seen.errors),
         }
+
+
+def run_load(place: Place, load: Load) -> dict[str, Any]:
+    """Ask all that, and report."""
+    return asyncio.run(LoadTest(place, load).run())
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:

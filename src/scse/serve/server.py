@@ -35,9 +35,9 @@ class Server:
         settings: Settings,
         grace: int = GRACE_SECONDS,
     ) -> None:
-        self.socket = listen(host, port)
         self.engine = Engine(served.model, limits)
         self.service = Service(served, self.engine, defaults, settings)
+        self.socket = listen(host, port)
         config = uvicorn.Config(
             self.service.app(),
             http="h11",
@@ -49,6 +49,12 @@ class Server:
             timeout_graceful_shutdown=grace,
         )
         self.http = _Draining(config, self.service)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
 
     @property
     def address(self) -> str:
@@ -73,7 +79,6 @@ class Server:
         finally:
             self.engine.stop()
             worker.join(timeout=5)
-            self.socket.close()
 
 
 class _Draining(uvicorn.Server):
@@ -90,6 +95,8 @@ class _Draining(uvicorn.Server):
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens there, or one line."""
+    if not host:
+        raise UserError("--host must name an address of this machine, such as 127.0.0.1 or 0.0.0.0")
     if not 0 <= port <= 65535:
         raise UserError(f"--port must be between 0 and 65535, got {port}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -98,8 +105,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         found.bind((host, port))
         found.listen(2048)
-    except OSError as error:
+    except (OSError, ValueError, TypeError) as error:  # the last two: a name that no machine can have
         found.close()
-        raise UserError(f"cannot listen on {host}:{port} ({error.strerror}); choose another --host or --port") from None
+        why = error.strerror if isinstance(error, OSError) else "this is no address"
+        raise UserError(f"cannot listen on {host}:{port} ({why}); choose another --host or --port") from None
     found.setblocking(False)
     return found
