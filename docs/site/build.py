@@ -27,7 +27,7 @@ SECTIONS = {
     "Start": ["README.md", "docs/concepts.md", "docs/equations.md", "docs/readings.md"],
     "Use": [
         *("docs/data.md", "docs/training.md", "docs/evaluation.md", "docs/diagnostics.md", "docs/lens.md"),
-        *("docs/generation.md", "docs/problems.md", "docs/operations.md"),
+        *("docs/generation.md", "docs/problems.md", "docs/operations.md", "docs/gpu.md"),
     ],
     "Extend": ["docs/adding-a-family.md", "docs/rivals.md", "CONTRIBUTING.md"],
     "Results": [

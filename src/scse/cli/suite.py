@@ -182,8 +182,12 @@ class Ended:
 
 def carry_out(args: Arguments, chosen: Sequence[Member], runs: Path, all_depths: bool) -> Ended:
     """Train and evaluate what is missing, as the options of `add_running` say."""
+    from scse.devices import resolve_device
     from scse.suites.member import Job, Outcome
     from scse.suites.runner import run_jobs  # loads torch: mistakes have been told before
+
+    if not args.slurm:  # a cluster's machines may have what this one has not
+        resolve_device(args.device)
 
     crew = chosen_crew(args, runs)
     alone = args.processes == 1 and not args.slurm

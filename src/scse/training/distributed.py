@@ -82,9 +82,7 @@ def world(device_name: str = "auto") -> Iterator[World]:
         if ":" in device_name:
             raise UserError(f"several processes cannot share {device_name}; leave --device out, or use cuda")
         device = resolve_device(f"cuda:{local}")
-    if (
-        size > 1 and device.type == "mps"
-    ):  # pragma: no cover: needs a Mac, and torch exchanges nothing there
+    if size > 1 and device.type == "mps":  # pragma: no cover: needs a Mac, and torch exchanges nothing there
         device = CPU
     if device.type == "cuda":  # pragma: no cover: needs a GPU
         torch.cuda.set_device(device)
