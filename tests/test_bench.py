@@ -116,9 +116,9 @@ def test_the_table_says_which_bars_were_met(only, parts, monkeypatch, capsys):
     )
     monkeypatch.setattr(DecodingBench, "run", lambda self, meter: iter([Row("token", 1.2, "×", "≤ 1.5", True)]))
     monkeypatch.setattr(ServingBench, "run", lambda self, meter: iter([Row("served", 1.1, "×", "≤ 1.02", False)]))
-    assert main(["bench", "--scale", "mini", "--tokens", "256", *only]) == 0
+    assert main(["bench", "--scale", "mini", "--tokens", "256", "--device", "cpu", *only]) == 0
     title, *lines = capsys.readouterr().out.splitlines()
-    assert title.strip() == "mini; training with 256 tokens a step"
+    assert title.strip() == "mini on cpu; training with 256 tokens a step"
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
     expected = {
         "training": [["training", "step", "0.9", "×", "≥ 1", "no", ""], ["training", "rate", "7", "G", "", "", ""]],

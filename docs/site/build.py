@@ -28,6 +28,7 @@ SECTIONS = {
     "Use": [
         *("docs/data.md", "docs/training.md", "docs/evaluation.md", "docs/diagnostics.md", "docs/lens.md"),
         *("docs/generation.md", "docs/serving.md", "docs/problems.md", "docs/operations.md", "docs/cluster.md"),
+        "docs/gpu.md",
     ],
     "Extend": ["docs/adding-a-family.md", "docs/rivals.md", "CONTRIBUTING.md"],
     "Results": [

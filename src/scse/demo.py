@@ -11,6 +11,7 @@ from typing import Any
 from scse.config import protocol
 from scse.demo_chase import CEILING, CHASE, SHOWN, accuracies, exits
 from scse.demo_chase import findings as chase_findings
+from scse.devices import resolve_device
 from scse.errors import RunFailure
 from scse.families import FAMILIES
 from scse.generation import Depth, Generation, continue_text
@@ -96,6 +97,7 @@ def run_demo(
     folder: Path, report: Path, size: Size, cache_dir: str | None, quiet: bool, device: str = "auto"
 ) -> Demo | None:
     """Train, evaluate and diagnose what is missing, then show it; None when asked to stop, and the rest is saved."""
+    resolve_device(device)
     preset = size.preset()
     chasing = members([CHASE], preset, folder)
     wanted = [*chasing, *members([DEMO], preset, folder)]

@@ -208,11 +208,14 @@ def carry_out(args: Arguments, chosen: Sequence[Member], runs: Path, all_depths:
     task, saving = own_task(), saving_options(args)
     if task is not None:
         chosen = [member for member in chosen if member.name == task.member]
+    from scse.devices import resolve_device
     from scse.suites.cluster import as_task
     from scse.suites.member import Job
     from scse.suites.outcome import Outcome
     from scse.suites.runner import run_jobs  # loads torch: mistakes have been told before
 
+    if not args.slurm:  # a cluster's machines may have what this one has not
+        resolve_device(args.device)
     alone = task is not None or (args.processes == 1 and not args.slurm)
     how = {"data_dir": args.data_dir, "cache_dir": args.cache_dir, "all_depths": all_depths, "guests": imported_files()}
     jobs = [Job(member, quiet=args.quiet or not alone, device=args.device, saving=saving, **how) for member in chosen]
