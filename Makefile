@@ -1,11 +1,11 @@
-# make install | demo | quick | test | docs | test-matrix | browser | soak | coverage | audit
+# make install | demo | quick | test | docs | test-matrix | test-cluster | browser | soak | coverage | audit
 # Each target sets up what it needs; a second run is fast.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
-.PHONY: install demo quick test docs test-matrix browser soak coverage audit clean
+.PHONY: install demo quick test docs test-matrix test-cluster browser soak coverage audit clean
 
 install: $(READY)
 
@@ -50,6 +50,11 @@ docs: $(READY)
 # Four runs of them, so four times as long; what it gave is in docs/operations.md.
 test-matrix: $(READY)
 	$(BIN)/python tests/matrix.py
+
+# A suite on a real Slurm that it brings up on this machine (root, Debian's packages) and takes down again, through
+# preemption, requeue, cancellation, time limits, a refusal and a lost coordinator. What it gave is in docs/operations.md.
+test-cluster: $(READY)
+	PYTHONPATH=tests:tests/cluster $(BIN)/python tests/cluster/scenarios.py
 
 # A Chromium for the tests that look at pages; without one they are skipped.
 browser:
