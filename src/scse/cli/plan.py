@@ -1,12 +1,14 @@
 """What a run or a suite would cost on other hardware: hours, GPUs, memory by strategy, checkpoints.
 
-  scse plan --protocol wikitext-103-96m                       one run, as 'scse train' takes it
-  scse plan --scale 7b --gpus 64 --accelerator h100           shapes that are only for planning: 1b, 3b, 7b
-  scse plan ablations transfer --preset paper --gpus 8        the training of all runs of some suites
-  scse plan --protocol mini --against runs/mine               and what a run here says about the estimate
+  scse plan --protocol wikitext-103-96m --gpus 8
+  scse plan --scale 7b --gpus 64 --accelerator h100
+  scse plan ablations transfer --preset paper
+  scse plan --protocol mini --against runs/mine
 
-Times are the matrix products over the stated peak times an assumed utilisation, which '--utilisation' changes; memory
-is counted and not measured.
+One run is described as for 'scse train'; 1b, 3b and 7b are shapes for planning alone, on twenty tokens per parameter
+unless told. Of suites the training is counted. Times are the matrix products over the stated peak times an assumed
+utilisation, which --utilisation changes; memory is counted and not measured. --against holds the count of products
+against the speed of a run that was trained on this machine.
 """
 
 from __future__ import annotations
@@ -120,7 +122,7 @@ def about_run(config: TrainConfig, chosen: Sequence[Accelerator], gpus: int) -> 
         for strategy in STRATEGIES if gpus > 1 else STRATEGIES[:1]:
             for recompute in (False, True):
                 found = memory(config, strategy, gpus, accelerator.memory * GIB, recompute)
-                row = {"accelerator": accelerator.name, "strategy": strategy, "recompute": recompute}
+                row: dict[str, Any] = {"accelerator": accelerator.name, "strategy": strategy, "recompute": recompute}
                 row |= {"micro_batches": found.micro_batches, "gib": found.total / GIB}
                 rows.append({**row, "of": accelerator.memory, "fits": found.total <= accelerator.memory * GIB})
     stored = {"checkpoint_bytes": checkpoint_bytes(config), "parameters": parameters(config)}
