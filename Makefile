@@ -1,11 +1,11 @@
-# make install | demo | quick | test | docs | test-matrix | test-gpu | browser | soak | coverage | audit
+# make install | demo | quick | test | docs | test-matrix | test-gpu | test-cluster | browser | soak | coverage | audit
 # Each target sets up what it needs; a second run is fast.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
-.PHONY: install demo quick test docs test-matrix test-gpu browser soak coverage audit clean
+.PHONY: install demo quick test docs test-matrix test-gpu test-cluster browser soak coverage audit clean
 
 install: $(READY)
 
@@ -54,6 +54,11 @@ test-matrix: $(READY)
 # What waits for a GPU (docs/gpu.md). The pinned torch may be a build for CPUs: install one for the machine's CUDA first.
 test-gpu: $(READY)
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -m gpu -rs tests/gpu
+
+# A suite on a real Slurm that it brings up on this machine (root, Debian's packages) and takes down again, through
+# preemption, requeue, cancellation, time limits, a refusal and a lost coordinator. What it gave is in docs/operations.md.
+test-cluster: $(READY)
+	PYTHONPATH=tests:tests/cluster $(BIN)/python tests/cluster/scenarios.py
 
 # A Chromium for the tests that look at pages; without one they are skipped.
 browser:

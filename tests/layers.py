@@ -21,7 +21,7 @@ LAYERS = {
     "work": ["training", "evaluation", "diagnostics", "generation"],
     "storage": ["runs", "records"],
     "models": ["accounting", "persistence", "model", "trajectory", "recurrence", "nn"],
-    "descriptions": ["flops", "config", "families", "catalogue", "data", "problems"],
+    "descriptions": ["flops", "planning", "config", "families", "catalogue", "data", "problems"],
     "ground": [
         *("registry", "files", "measure", "devices", "progress", "machine", "signals", "locks", "provenance", "errors"),
         "__init__",

@@ -33,12 +33,14 @@ def take_lock(handle: int, path: Path, how: int) -> bool:
 
 
 def in_use(folder: Path) -> bool:
-    """Whether a process holds a run at this moment."""
+    """Whether a process can be seen to hold a run at this moment."""
     try:
         handle = os.open(folder / ".lock", os.O_RDWR)
     except OSError:
         return False
     try:
         return not take_lock(handle, folder / ".lock", ALONE | AT_ONCE)
+    except UserError:
+        return False
     finally:
         os.close(handle)

@@ -87,6 +87,16 @@ def test_a_stopped_member_is_sent_again_alone_and_only_so_often(slurm):
     assert slurm.cancelled == []
 
 
+def test_a_member_that_was_called_off_is_not_sent_again(slurm):
+    coordinator = begun(slurm, "a")
+    newest_tasks(slurm.runs)["a"].call_off()
+    slurm.ends("a", Outcome.STOPPED)
+    ((_, result),) = coordinator._look()
+    assert result.outcome is Outcome.FAILED
+    assert "called off" in result.reason
+    assert slurm.submitted == [["a"]]
+
+
 @pytest.mark.parametrize("state", ["TIMEOUT", "NODE_FAIL", "PREEMPTED", "CANCELLED"])
 def test_a_member_that_could_not_speak_goes_on_if_it_was_taken_away(slurm, state):
     coordinator = begun(slurm, "a")

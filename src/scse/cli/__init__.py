@@ -47,7 +47,8 @@ COMMANDS = {
     "check": "run the laws on a family, yours included",
     "params": "parameter counts, ours and as the paper counts",
     "flops": "the paper's FLOP proxies per token",
-    "data": "the corpora and problems there are, and examples of a problem",
+    "plan": "what a run or a suite would cost on other hardware: hours, GPUs, memory",
+    "data": "the corpora and problems there are; examples, preparing and verifying",
     "completion": "a script that lets bash, zsh or fish complete commands, options and names",
 }
 

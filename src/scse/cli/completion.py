@@ -75,11 +75,13 @@ def described(command: str, action: argparse.Action, known: dict[str, tuple[str,
 
 def names_by_argument() -> dict[str, tuple[str, ...]]:
     """The names that an argument takes, by its name in the parsers; what is not here takes files or numbers."""
+    from scse.cli.data import ACTIONS as DATA_ACTIONS
     from scse.cli.families import example
     from scse.config import PROTOCOLS, SCALES
     from scse.config.adaptive import MODES
     from scse.evaluation.rules import RULES
     from scse.families import FAMILIES
+    from scse.planning import ACCELERATORS, PLANNED
     from scse.suites import SUITES
     from scse.suites.presets import PRESETS
 
@@ -93,6 +95,10 @@ def names_by_argument() -> dict[str, tuple[str, ...]]:
         "suites": tuple(SUITES.names()),
         "suite action": ("list", "plan", "run", "status", "cancel"),
         "suite names": (*SUITES.names(), "all"),
+        "plan names": (*SUITES.names(), "all"),
+        "plan scale": (*SCALES, *PLANNED),
+        "accelerator": tuple(ACCELERATORS),
+        "data action": DATA_ACTIONS,
         "rule": tuple(RULES.names()),
         "exit_rule": tuple(RULES.names()),
         "mode": tuple(MODES),

@@ -133,8 +133,10 @@ def cancel_jobs(args: Arguments, chosen: Sequence[Member], runs: Path) -> None:
     queued = slurm.queue()
     if queued is None:
         raise UserError("Slurm's controller does not answer (squeue failed); try again when it does")
-    wanted = [tasks[member.name].key for member in chosen if member.name in tasks]
-    ids = [queued[key].id for key in wanted if key in queued]
+    wanted = [tasks[member.name] for member in chosen if member.name in tasks and tasks[member.name].key in queued]
+    for task in wanted:
+        task.call_off()  # before the job ends: a waiting 'run' would send it again
+    ids = [queued[task.key].id for task in wanted]
     slurm.cancel(ids)
     if args.json:
         print_json({"cancelled": ids})

@@ -119,7 +119,8 @@ def is_kept(shard: Shard, keep: Path) -> bool:
     """Whether a shard was written before, from this text, and is whole."""
     try:
         stated = read_sealed(keep / f"{shard.number}.json", FORMAT)
-        return stated["text"] == shard.text_hash and stated["tokens"] == file_hash(keep / f"{shard.number}.bin")
+        found = {"text": shard.text_hash, "tokens": file_hash(keep / f"{shard.number}.bin")}
+        return found == {name: stated[name] for name in found}
     except (UserError, OSError, KeyError):
         return False
 

@@ -26,8 +26,8 @@ log = logging.getLogger("scse")
 class Coordinator:
     """Follows the tasks of some members until each has ended for good.
 
-    A member that was stopped (preempted, cancelled, out of time) is sent again, at once and up to a number of times;
-    nothing that happens to one concerns another.
+    A member that was stopped (preempted, cancelled, out of time) is sent again, at once and up to a number of times,
+    unless it was called off; nothing that happens to one concerns another.
     """
 
     def __init__(self, runs: Path, sending: Sending, slurm: Slurm) -> None:
@@ -79,12 +79,14 @@ class Coordinator:
             if task.told() is None and self.looked[name] < LOOKS_FOR_A_RESULT:
                 continue
             result = outcome(self.slurm, task, self.seen.get(name))
-            if result.outcome is Outcome.STOPPED and self.sent_again[name] < self.sending.requeues:
-                again.append(name)
-                continue
+            if result.outcome is Outcome.STOPPED:
+                if not task.called_off and self.sent_again[name] < self.sending.requeues:
+                    again.append(name)
+                    continue
+                reason = "called off" if task.called_off else result.reason
+                result = stopped_too_often(self.sent_again[name], reason)
             del self.tasks[name]
-            times = self.sent_again[name]
-            yield name, stopped_too_often(times, result.reason) if result.outcome is Outcome.STOPPED else result
+            yield name, result
         yield from self._send_again(again)
 
     def _send_again(self, names: Sequence[str]) -> Iterator[tuple[str, Result]]:
@@ -171,7 +173,10 @@ def launch(task: Task, processes: int, command: Sequence[str]) -> Result:
     with stops_ask() as stop:
         # In a session of its own: Ctrl-C on the terminal is for this process to pass on, once.
         child = subprocess.Popen(
-            [*launcher, "-m", "scse", *command], env={**os.environ, **told}, start_new_session=True
+            [*launcher, "-m", "scse", *command],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, **told},
+            start_new_session=True,
         )
         passed_on = False
         while child.poll() is None:

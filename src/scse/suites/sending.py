@@ -63,6 +63,14 @@ class Task:
     def end(self) -> Path:
         return self.folder / f"result-{self.index}.json"
 
+    @property
+    def called_off(self) -> bool:
+        """Whether somebody wants it to end for good."""
+        return (self.folder / f"called-off-{self.index}").exists()
+
+    def call_off(self) -> None:
+        (self.folder / f"called-off-{self.index}").touch()
+
     def forget(self) -> None:
         """What an earlier turn of the same job said is no longer so."""
         self.end.unlink(missing_ok=True)
