@@ -104,7 +104,7 @@ def test_a_batch_that_cannot_be_split(corpus, tmp_path, monkeypatch):
             return value
 
     three = Three(0, 3, torch.device("cpu"))
-    monkeypatch.setattr(trainer, "world", lambda: contextlib.nullcontext(three))
+    monkeypatch.setattr(trainer, "world", lambda device: contextlib.nullcontext(three))
     with pytest.raises(UserError, match="a batch of 4 sequences cannot be split evenly over 3 processes"):
         run(corpus, tmp_path / "out")
 
@@ -127,7 +127,7 @@ def test_processes_that_cannot_share_the_parts_are_told(corpus, tmp_path, monkey
             return value
 
     run(corpus, tmp_path / "out", steps=3)
-    monkeypatch.setattr(trainer, "world", lambda: contextlib.nullcontext(Two(0, 2, torch.device("cpu"))))
+    monkeypatch.setattr(trainer, "world", lambda device: contextlib.nullcontext(Two(0, 2, torch.device("cpu"))))
     monkeypatch.setattr(trainer, "distribute", lambda *_: pytest.fail("far enough"))
     with pytest.raises(pytest.fail.Exception):
         run(corpus, tmp_path / "out", steps=3)

@@ -241,7 +241,7 @@ def test_a_diverging_run_stops_and_names_step_depth_and_checkpoint(corpus, tmp_p
 
     def diverge(self, step, loops):
         loss = original(self, step, loops)
-        return float("nan") if step == 4 else loss
+        return loss * float("nan") if step == 4 else loss
 
     monkeypatch.setattr(trainer.Trainer, "_accumulate_gradients", diverge)
     with pytest.raises(RunFailure, match=r"step 5 at depth [123] gave a loss of nan.*step-3"):

@@ -120,7 +120,7 @@ def distribute(objective: Objective, strategy: str, world: World) -> nn.Module:
 
         fully_shard(objective)
         return objective
-    return DistributedDataParallel(objective, find_unused_parameters=objective.leaves_weights_out)
+    return DistributedDataParallel(objective)
 
 
 @contextlib.contextmanager

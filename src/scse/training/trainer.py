@@ -195,11 +195,6 @@ class Trainer:
                 # Wrappers average over processes; the loss is a mean over the targets of all of them.
                 (value * (here.size / self.batches.counted)).backward()
             total += value.detach()
-        if config.backprop:
-            # What only the first loops use got no gradient; as zero it is the same for every kind of wrapper.
-            for parameter in self.module.parameters():
-                if parameter.requires_grad and parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
         return here.summed(total)
 
     def _save_is_late(self) -> bool:
