@@ -1,8 +1,11 @@
 """Serve a run or an exported folder over HTTP, in OpenAI's forms, with depth as a field of the request.
 
-  POST /v1/completions, /v1/chat/completions    also streamed; fields beyond OpenAI's: loops, exit_rule, exit_threshold,
-                                                budget, deadline
-  GET  /v1/models, /health, /metrics            what is served, whether it can be asked, numbers for Prometheus
+  /v1/completions        also streamed, with log-probabilities and echo
+  /v1/chat/completions   the same for messages
+  /v1/models             what is served
+  /health, /metrics      whether it can be asked; numbers for Prometheus
+
+Beyond OpenAI's fields a request may have loops, exit_rule, exit_threshold, budget and deadline (docs/serving.md).
 
 It listens on this machine alone unless --host says otherwise. Ctrl-C or SIGTERM finishes what is under way and ends it.
 One line of JSON per request goes to standard error, without any text of prompts or answers.

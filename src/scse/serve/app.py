@@ -7,7 +7,7 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -162,7 +162,7 @@ class Exchange(Response):
     def _listener(self, choice: int) -> Listener:
         return Listener(choice, self.service.served.tokenizer, self.ask.stops, self.mailbox)
 
-    async def _news(self, receive: Receive) -> AsyncIterator[News]:
+    async def _news(self, receive: Receive) -> AsyncGenerator[News, None]:
         """All there is to tell; what is still running when the client leaves is cancelled."""
         leaving = asyncio.ensure_future(_left(receive))
         try:

@@ -207,7 +207,7 @@ def _flag(body: Mapping[str, Any], name: str) -> bool:
 
 
 def _whole(body: Mapping[str, Any], name: str, low: int, high: int, default: int | None = None) -> int | None:
-    value = body.get(name, default)
+    value: int | None = body.get(name, default)
     if value is not None and not (_is_whole(value) and low <= value <= high):
         raise Refused(f"{name} must be a whole number between {low} and {high}")
     return value

@@ -115,22 +115,20 @@ class LoadTest:
     def _malformed(self, model: dict[str, Any]) -> bytes:
         """A good body with one thing wrong, or nothing that is JSON."""
         draw, good = self.draw, self._body(model, "plain")
-        wrong = draw.choice(
-            [
-                {"prompt": draw.choice([5, {}, [[]], [1.5], "", [10**9], [None], ["a", 1]])},
-                {"max_tokens": draw.choice([-1, "many", 10**9, 1e3, True])},
-                {"loops": draw.choice([0, -3, 10**6, "deep"])},
-                {"temperature": draw.choice([-1, "hot", [0]])},
-                {"exit_threshold": draw.choice([-1, "x"])},
-                {"exit_rule": "upddate", "exit_threshold": 1},
-                {"exit_treshold": 1},
-                {"n": draw.choice([0, 10**4])},
-                {"stop": draw.choice([3, [""], ["x"] * 99])},
-                {"model": "another"},
-                {"stream": "yes"},
-                {"budget": draw.choice([0, "small"])},
-            ]
-        )
+        faults: list[dict[str, Any]] = [
+            {"prompt": draw.choice([5, {}, [[]], [1.5], "", [10**9], [None], ["a", 1]])},
+            {"max_tokens": draw.choice([-1, "many", 10**9, 1e3, True])},
+            {"loops": draw.choice([0, -3, 10**6, "deep"])},
+            {"temperature": draw.choice([-1, "hot", [0]])},
+            {"exit_threshold": draw.choice([-1, "x"])},
+            {"exit_rule": "upddate", "exit_threshold": 1},
+            {"exit_treshold": 1},
+            {"n": draw.choice([0, 10**4])},
+            {"stop": draw.choice([3, [""], ["x"] * 99])},
+            {"model": "another"},
+            {"stream": "yes"},
+            {"budget": draw.choice([0, "small"])},
+        ]
         broken = [
             b"",
             b"{",
@@ -141,7 +139,8 @@ class LoadTest:
             b'"text"',
             b'{"prompt": "\\ud800"}',
         ]
-        return draw.choice([json.dumps(good | wrong).encode(), json.dumps(good | wrong).encode(), draw.choice(broken)])
+        wrong = json.dumps(good | draw.choice(faults)).encode()
+        return draw.choice([wrong, wrong, draw.choice(broken)])
 
     async def _client(self, kind: str, body: bytes) -> None:
         self.seen.kinds[kind] += 1

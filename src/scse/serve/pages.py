@@ -244,12 +244,13 @@ class PagedView:
 
     def _share(self, added: Tensor) -> None:
         """Let all deeper loops point to what this one remembers, and add the same to their sums of squares."""
-        store, lanes, columns = self.cache.looped, self.places.lanes, self.places.columns
-        known = store.table[lanes[:, None], self.depths[:, None], columns]
-        for row, lane in enumerate(lanes.tolist()):
-            deeper = slice(int(self.depths[row]) + 1, int(self.most[row]))
-            store.table[lane, deeper, columns[row]] = known[row]
-            self.cache.energies[lane, deeper] += added[row]
+        store, lanes = self.cache.looped, self.places.lanes
+        loops = torch.arange(self.cache.loops, device=lanes.device)
+        deeper = (loops > self.depths[:, None]) & (loops < self.most[:, None])
+        place = lanes[:, None, None], loops[:, None], self.places.columns[:, None]
+        known = store.table[lanes[:, None], self.depths[:, None], self.places.columns]
+        store.table[place] = torch.where(deeper[..., None], known[:, None], store.table[place])
+        self.cache.energies[lanes] += torch.where(deeper, added[:, None], 0.0)
 
     def _rest_in_coda(self, recurrence: Recurrence, z: Tensor, frame: Frame) -> None:
         traced = self.cache.traced[self.places.lanes]
