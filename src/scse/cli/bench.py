@@ -51,6 +51,4 @@ def run(args: Arguments) -> None:
         return
     for row in rows:
         row["met"] = "" if row["met"] is None else "yes" if row["met"] else "no"
-    print_rows(
-        rows, as_json=False, title=f"{args.scale} on {device}; training with {bench.tokens} tokens a step"
-    )
+    print_rows(rows, as_json=False, title=f"{args.scale} on {device}; training with {bench.tokens} tokens a step")
