@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from tinymodels import SHAPES, some_ids, tiny
+from tinymodels import some_ids, tiny
 
 DEPTHS = (1, 2, 5, 48)
 # One of every way in which a step looks at its number, or does not.
@@ -51,7 +51,7 @@ def test_layers_of_their_own_compile_until_all_have_been_seen():
 def test_gradients_and_dropout_of_a_compiled_step_are_those_of_the_plain_one():
     found = []
     for backend in (None, "aot_eager"):
-        model = tiny("scse", shape=SHAPES["layers"], dtype=torch.float32, spread=0.08).train()
+        model = tiny("scse", dtype=torch.float32, spread=0.08).train()
         if backend is not None:
             model.compile_step(backend)
         torch.manual_seed(3)
