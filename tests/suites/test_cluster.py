@@ -339,6 +339,28 @@ def test_a_machine_without_slurm_is_told(place, monkeypatch, capsys, tmp_path):
     assert capsys.readouterr().err == "scse: there is no squeue here; run this where Slurm's commands are\n"
 
 
+LAUNCHED = {
+    "tells": ('echo \'{"outcome": "done", "reason": ""}\' > $SCSE_TASK/result-$SLURM_ARRAY_TASK_ID.json', Outcome.DONE),
+    "dies": ("exit 3", Outcome.FAILED),
+    "is stopped": (f"trap 'exit 0' TERM; kill -TERM {os.getpid()}; while :; do sleep 0.05; done", Outcome.STOPPED),
+}
+
+
+@pytest.mark.parametrize("how", LAUNCHED)
+def test_a_member_in_several_processes(tmp_path, monkeypatch, how):
+    """What the launcher's processes say counts; a stop is passed on to them."""
+    script, outcome = LAUNCHED[how]
+    (tmp_path / "torchrun").write_text(f"#!/bin/sh\necho $@ > {tmp_path}/words\n{script}\n")
+    (tmp_path / "torchrun").chmod(0o755)
+    monkeypatch.setattr(cluster.sys, "executable", str(tmp_path / "torchrun"))
+    (task,) = sending.write_submission(tmp_path / "runs", ["a"], requeues=0)
+    result = cluster.launch(task, 2, ["suite", "run", "x"])
+    assert result.outcome is outcome
+    assert "--nproc-per-node 2 -m scse suite run x" in (tmp_path / "words").read_text()
+    if how == "dies":
+        assert result.reason == "its processes ended with code 3"
+
+
 class Worker:
     """A process that has ended before anybody looks."""
 

@@ -117,10 +117,13 @@ class Artifact:
         return whole and data.stat().st_size >= TRUSTED_FROM_BYTES
 
     def _describe(self, stated: Mapping[str, Any]) -> None:
+        """Write the metadata; of a large file with its size and time, under a seal."""
         body = {name: value for name, value in stated.items() if name != SEAL}
-        body["state"] = _state(self.folder / self.data_name)
-        content = json.dumps({**body, SEAL: content_hash(body)}, indent=1)
-        write_atomically(self.folder / self.meta_name, content.encode())
+        size, changed = _state(self.folder / self.data_name)
+        if size >= TRUSTED_FROM_BYTES:
+            body["state"] = [size, changed]
+            body[SEAL] = content_hash(body)
+        write_atomically(self.folder / self.meta_name, json.dumps(body, indent=1).encode())
 
     def _expected(self) -> dict[str, Any]:
         return {"format": CACHE_FORMAT, **self.facts}

@@ -14,14 +14,14 @@ import errno
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from scse.errors import RunFailure, UserError
@@ -163,37 +163,51 @@ class TrainingTensors:
     moments: dict[str, Tensor]
 
 
-def collect(model: nn.Module, optimiser: torch.optim.Optimizer) -> TrainingTensors:
-    """Gather what a checkpoint holds. All processes must call it together."""
-    weights = {name: whole(parameter) for name, parameter in model.named_parameters()}
-    moments = {
-        f"{moment}.{name}": whole(optimiser.state[parameter][moment])
+def collect(model: nn.Module, optimiser: torch.optim.Optimizer, keep: bool = True) -> TrainingTensors:
+    """Gather what a checkpoint holds. All processes must call it together; those that do not `keep` it drop each tensor
+    as soon as it has been gathered.
+    """
+    moments = (
+        (f"{moment}.{name}", optimiser.state[parameter][moment])
         for name, parameter in model.named_parameters()
         if parameter in optimiser.state
         for moment in ("exp_avg", "exp_avg_sq")
-    }
-    return TrainingTensors(weights, moments)
+    )
+    return TrainingTensors(_gathered(model.named_parameters(), keep), _gathered(moments, keep))
+
+
+def _gathered(tensors: Iterable[tuple[str, Tensor]], keep: bool) -> dict[str, Tensor]:
+    found = {}
+    for name, tensor in tensors:
+        gathered = whole(tensor)
+        if keep:
+            found[name] = gathered
+    return found
 
 
 def restore(checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Optimizer, taken: int) -> None:
     """Put a checkpoint's tensors into a model and its optimiser, sharded or not, bit for bit.
 
-    `taken` counts the optimiser steps behind the moments, those of a run's parents included.
+    `taken` counts the optimiser steps behind the moments, those of a run's parents included. The files are read tensor
+    by tensor: no process holds more of them than one beside what it owns.
     """
     refuse_misfit(checkpoint.folder, model)
-    weights = load_file(checkpoint.folder / WEIGHTS)
-    moments = load_file(checkpoint.folder / MOMENTS)
-    for name, parameter in model.named_parameters():
-        fill(parameter, weights[name])
-        if not parameter.requires_grad:
-            continue
-        state = optimiser.state[parameter]
-        state["step"] = torch.tensor(float(taken), device=parameter.device)
-        for moment in ("exp_avg", "exp_avg_sq"):
-            state[moment] = torch.zeros_like(parameter)
-            # A parameter that was frozen in the run this one begins from has none there.
-            if f"{moment}.{name}" in moments:
-                fill(state[moment], moments[f"{moment}.{name}"])
+    with (
+        safe_open(checkpoint.folder / WEIGHTS, framework="pt") as weights,
+        safe_open(checkpoint.folder / MOMENTS, framework="pt") as moments,
+    ):
+        kept = set(moments.keys())
+        for name, parameter in model.named_parameters():
+            fill(parameter, weights.get_tensor(name))
+            if not parameter.requires_grad:
+                continue
+            state = optimiser.state[parameter]
+            state["step"] = torch.tensor(float(taken), device=parameter.device)
+            for moment in ("exp_avg", "exp_avg_sq"):
+                state[moment] = torch.zeros_like(parameter)
+                # A parameter that was frozen in the run this one begins from has none there.
+                if f"{moment}.{name}" in kept:
+                    fill(state[moment], moments.get_tensor(f"{moment}.{name}"))
 
 
 def refuse_misfit(folder: Path, model: nn.Module) -> None:

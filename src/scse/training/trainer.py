@@ -209,7 +209,7 @@ class Trainer:
             self.last = self._validate()
             metrics.write({"step": step, "validation_ppl": self.last.ppl, "validation_loops": self.last.loops})
         if due or saving:
-            tensors = collect(self.model, self.optimiser)
+            tensors = collect(self.model, self.optimiser, keep=self.world.leads)
             if self.world.leads:
                 self.store.save(step, tensors, self.last if validated else None, interim=not due)
             self.saved = time.perf_counter()
