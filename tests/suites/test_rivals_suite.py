@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scse.accounting import count_parameters, skeleton
-from scse.config import assemble
+from scse.config import assemble, protocol
 from scse.flops import token_flops
 from scse.suites import SUITES
 from scse.suites.evidence import Shelf, gather
@@ -26,9 +26,9 @@ def config(arm, preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("protocol", [CHASE, TEXT])
-def test_all_rows_have_equal_parameters_and_equal_flops_at_the_mean_training_depth(preset, protocol):
-    arms = [arm for arm in RIVALS.arms if arm.protocol == protocol]
+@pytest.mark.parametrize("task", [CHASE, TEXT])
+def test_all_rows_have_equal_parameters_and_equal_flops_at_the_mean_training_depth(preset, task):
+    arms = [arm for arm in RIVALS.arms if arm.protocol == task]
     base = config(next(arm for arm in arms if arm.family == "scse"), preset)
     depth = (base.max_loops + 1) / 2
     wanted = count_parameters(base.model).active
@@ -44,9 +44,10 @@ def test_all_rows_have_equal_parameters_and_equal_flops_at_the_mean_training_dep
 
 
 def test_scse_is_the_plain_protocol_so_that_other_runs_of_it_count():
-    for name, arm in (("scse-text", {"steps": 2000}), ("scse-chase", {})):
-        assert dict(RIVALS.arm(name).settings) == {}
-        assert dict(RIVALS.arm(name).mini) == arm
+    plain = {TEXT: {**protocol("mini"), "data": "wikitext-2-v1", "steps": 2000}, CHASE: protocol("pointer-chase")}
+    for name in ("scse-text", "scse-chase"):
+        arm = RIVALS.arm(name)
+        assert PRESETS["mini"].settings(arm) == plain[arm.protocol]
 
 
 def test_rows_taken_apart_change_one_thing():
