@@ -90,7 +90,7 @@ def test_a_batch_that_cannot_be_split(corpus, tmp_path, monkeypatch):
             return value
 
     three = Three(0, 3, torch.device("cpu"))
-    monkeypatch.setattr(trainer, "world", lambda: contextlib.nullcontext(three))
+    monkeypatch.setattr(trainer, "world", lambda device: contextlib.nullcontext(three))
     with pytest.raises(UserError, match="a batch of 4 sequences cannot be split evenly over 3 processes"):
         run(corpus, tmp_path / "out")
 
