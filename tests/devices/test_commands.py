@@ -18,7 +18,7 @@ from scse.tasks.anchor import Diagnose
 from scse.tasks.base import Selection
 from scse.training.distributed import world
 
-WITHOUT = {"import", "families", "params", "flops", "data", "completion", "report", "compare"}
+WITHOUT = {"import", "families", "params", "flops", "data", "completion", "report", "compare", "plan", "load-test"}
 INFERRING = {"eval", "adaptive", "pareto", "lambada", "profile", "generate", "lens"}
 
 

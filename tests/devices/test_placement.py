@@ -29,7 +29,8 @@ from scse.generation.quality import cached_perplexity
 from scse.lens.compute import readings
 from scse.lens.compute import trace as lens_trace
 from scse.progress import SILENT
-from scse.training.distributed import Objective, World
+from scse.training.distributed import World
+from scse.training.objectives import Objective
 from scse.training.trainer import Trainer
 from tinymodels import SHAPES, TINY, anchored, some_ids, tiny
 
@@ -101,7 +102,9 @@ def trained(model):
     targets[0, :4] = -1
     found = []
     for recompute in (False, True):
-        objective = Objective(model, recompute).eval()  # what is drawn on a device differs from what a host draws
+        objective = Objective(
+            model, recompute=recompute
+        ).eval()  # what is drawn on a device differs from what a host draws
         model.zero_grad(set_to_none=True)
         loss = objective(*model.place(ids, targets), 3)
         loss.backward()

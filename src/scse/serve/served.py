@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scse.data import Tokenizer, load_tokenizer
+from scse.devices import resolve_device
 from scse.errors import UserError
 from scse.files import expand
 from scse.model import LoopedLM
@@ -30,16 +31,16 @@ class Served:
     template: str | None = None
 
 
-def open_served(path: str) -> Served:
+def open_served(path: str, device: str = "auto") -> Served:
     folder = expand(path)
     stated = _read_json(folder / "config.json")
     if "model_type" in stated:  # a configuration of transformers, which checks the rest
-        return _open_export(folder)
-    run = open_run(folder)
+        return _open_export(folder, device)
+    run = open_run(folder, device)
     return Served(folder.resolve().name, run.model, run.tokenizer)
 
 
-def _open_export(folder: Path) -> Served:
+def _open_export(folder: Path, device: str) -> Served:
     try:
         from scse.hf.modeling import ScseForCausalLM
     except ImportError:
@@ -49,7 +50,8 @@ def _open_export(folder: Path) -> Served:
     except (OSError, ValueError) as error:
         raise UserError(f"cannot load the model in {folder}: {error}") from None
     tokenizer = load_tokenizer(folder)
-    return Served(folder.resolve().name, shell.model.eval(), tokenizer, shell.config.num_loops, _template(folder))
+    model = shell.model.eval().to(resolve_device(device))
+    return Served(folder.resolve().name, model, tokenizer, shell.config.num_loops, _template(folder))
 
 
 def _template(folder: Path) -> str | None:
