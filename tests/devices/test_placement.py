@@ -102,9 +102,8 @@ def trained(model):
     targets[0, :4] = -1
     found = []
     for recompute in (False, True):
-        objective = Objective(
-            model, recompute=recompute
-        ).eval()  # what is drawn on a device differs from what a host draws
+        # What is drawn on a device differs from what a host draws, so nothing is.
+        objective = Objective(model, recompute=recompute).eval()
         model.zero_grad(set_to_none=True)
         loss = objective(*model.place(ids, targets), 3)
         loss.backward()
