@@ -80,12 +80,17 @@ def mean_applications(config: TrainConfig) -> float:
     row = FAMILIES.find(config.model.family)
     if row.numbered:
         return row.body_applications(int(row.options[row.numbered]))
-    return row.body_applications((1 + config.max_loops) / 2)
+    return row.body_applications(config.sampler.mean)
 
 
 def step_flops(config: TrainConfig) -> float:
-    """Forward and twice that backward, over all tokens of an optimiser step."""
-    return 3.0 * config.tokens_per_step * token_flops(config.model.shape, mean_applications(config))
+    """Forward and twice that backward, over all tokens of an optimiser step; backward through the last loops only where
+    a run says so."""
+    forward = mean_applications(config)
+    row = FAMILIES.find(config.model.family)
+    backward = min(forward, row.body_applications(config.backprop)) if config.backprop else forward
+    shape = config.model.shape
+    return config.tokens_per_step * (token_flops(shape, forward) + 2.0 * token_flops(shape, backward))
 
 
 @dataclass(frozen=True)
