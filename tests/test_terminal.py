@@ -20,6 +20,7 @@ import torch
 from runs import run, write_corpus
 from scse.bench.generation import DecodingBench
 from scse.bench.rows import Row
+from scse.bench.serving import ServingBench
 from scse.bench.training import StepBench
 from scse.cli import COMMANDS, main
 from scse.cli.tables import print_table
@@ -190,6 +191,7 @@ def test_the_benchmark_stands_whole(monkeypatch, capsys):
     ]
     monkeypatch.setattr(StepBench, "run", lambda self, meter: iter(rows))
     monkeypatch.setattr(DecodingBench, "run", lambda self, meter: iter([Row("token", 1.2, "×", "≤ 1.5", True)]))
+    monkeypatch.setattr(ServingBench, "run", lambda self, meter: iter([Row("served", 1.1, "×", "≤ 1.02", False)]))
     arguments = ["bench", "--scale", "mini", "--tokens", "256"]
     assert main([*arguments, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)["rows"]
