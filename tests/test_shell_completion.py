@@ -33,7 +33,7 @@ def completed(scripts, *words: str) -> list[str]:
 
 
 def test_bash_completes_commands(scripts):
-    assert completed(scripts, "tr") == ["train"]
+    assert completed(scripts, "tr") == ["train", "train-exit"]
     assert completed(scripts, "e") == ["eval", "export"]
     assert set(completed(scripts, "")) == {*COMMANDS, "--help", "--version"}
 
@@ -94,7 +94,7 @@ def test_fish_completes_names(scripts):
         pytest.skip("fish is not installed")
     probe = f"source {scripts / 'fish'}; complete -C 'scse train --family film'; complete -C 'scse tr'"
     done = subprocess.run(["fish", "-N", "-c", probe], capture_output=True, text=True, timeout=60, check=True)
-    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["film-adapter", "train"]
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["film-adapter", "train", "train-exit"]
 
 
 def test_an_unknown_shell_is_one_line(capsys):
