@@ -178,7 +178,11 @@ def indices(text: str) -> Markup:
 
 
 def page(
-    parts: Sequence[Chapter], drawings: Sequence[Rendered], preset: Preset, source: Origin, links: Mapping[str, str]
+    parts: Sequence[Chapter],
+    drawings: Sequence[Rendered],
+    preset: Preset,
+    source: Origin,
+    links: Mapping[str, str] | None = None,
 ) -> str:
     """The report as one HTML page that needs nothing else; `links` are pages beside it."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -197,7 +201,7 @@ def page(
     return template.render(
         chapters=parts,
         drawings=drawings,
-        links=links,
+        links=links or {},
         preset=preset,
         origin=source,
         totals=totals,

@@ -33,7 +33,7 @@ def write_report(
         put(out / "tables" / f"{part.name}.tex", latex_file(part).encode())
     for figure in [*drawings, *(figure for part in parts for figure in part.figures)]:
         put_figure(out / "figures", figure)
-    put(out / "index.html", page(parts, drawings, preset, origin(records), links or {}).encode())
+    put(out / "index.html", page(parts, drawings, preset, origin(records), links).encode())
     return parts
 
 
