@@ -181,7 +181,6 @@ def preload() -> None:
         if not name.name.endswith(("__main__", "remote")):
             importlib.import_module(name.name)
     import matplotlib.pyplot  # noqa: F401
-    import submitit  # noqa: F401
 
     from scse.training.speed import matmul_rate
 
