@@ -35,3 +35,31 @@ def test_the_longer_runs_say_what_the_reading_says():
     assert {r.identity["trained_steps"] for r in records} == {2000}
     assert ppl["scse", 8] < ppl["scse-initial", 8] < ppl["scse", 48]
     assert all(f"{value:.2f}" in reading for value in ppl.values())
+
+
+CHASED = {
+    "looped": "looped", "channel gate": "channel-gate", "tuned adapter": "tuned-adapter",
+    "step adapter": "step-adapter",
+    "SCSE": "scse", "SC-Cond": "sc-cond", "leak": "leak", "Parcae": "parcae", "Huginn": "huginn",
+    "orthogonal injection": "orthogonal-injection", "Parcae, source-centred": "centred-parcae",
+    "seven unshared layers, equal parameters": "narrow", "seven unshared layers, equal FLOPs": "wide",
+}  # fmt: skip
+
+
+def test_the_reading_of_the_chase_has_the_means_of_its_records():
+    found: dict[tuple, list[float]] = {}
+    for record in read_records([RESULTS.parent / "depth-tasks" / "records.jsonl"]):
+        model = record.identity["model"]
+        unshared = {26: "narrow", 64: "wide"}[model["shape"]["width"]] if model["family"] == "unshared-7" else None
+        place = (unshared or model["family"], record.identity["settings"]["difficulty"], record.depth)
+        found.setdefault(place, []).append(100 * record.metrics["accuracy"])
+    assert {len(values) for values in found.values()} == {3}
+    reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    lines = [line.strip("| ").split(" | ") for line in reading.partition("## `depth-tasks/`")[2].splitlines()]
+    rows = {line[0]: line[1:] for line in lines if line[0] in CHASED}
+    assert set(rows) == set(CHASED)
+    columns = [(5, 7), ("all", 1), ("all", 7), ("all", 48), (7, 16), (10, 16)]
+    for label, cells in rows.items():
+        for (difficulty, depth), cell in zip(columns, cells, strict=True):
+            mean = sum(found[CHASED[label], difficulty, depth]) / 3
+            assert float(cell) == round(mean, len(cell.partition(".")[2])), f"{label} {difficulty} {depth}: {mean}"
