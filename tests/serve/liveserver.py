@@ -17,10 +17,10 @@ TEXT = "the state moves from its anchor and rests again after the loop "
 
 
 @contextmanager
-def running(served, limits=None, defaults=None, settings=None):
+def running(served, limits=None, defaults=None, settings=None, grace=60):
     """A server that answers until the block ends."""
     limits = limits or Limits(lanes=4, chunk=8, prefill=16)
-    with Server(served, "127.0.0.1", 0, limits, defaults or Defaults(4), settings or Settings(), grace=5) as server:
+    with Server(served, "127.0.0.1", 0, limits, defaults or Defaults(4), settings or Settings(), grace) as server:
         thread = threading.Thread(target=server.run)
         thread.start()
         try:

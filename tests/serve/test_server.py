@@ -151,6 +151,54 @@ def test_a_client_that_leaves_is_forgotten(served, stream):
         until(lambda: server.engine.cache.used_bytes == 0)
 
 
+def send(server, raw, most=1 << 16):
+    """What comes back for some bytes until the server closes the connection."""
+    place = urlsplit(server.address)
+    with socket.create_connection((place.hostname, place.port), timeout=60) as connection:
+        connection.sendall(raw)
+        found = b""
+        while piece := connection.recv(most):
+            found += piece
+        return found
+
+
+def head_of(length):
+    return f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode()
+
+
+def test_a_client_that_leaves_in_its_body_is_one_line_of_the_log(served, caplog):
+    with caplog.at_level(logging.INFO), running(served) as server:
+        place = urlsplit(server.address)
+        with socket.create_connection((place.hostname, place.port)) as connection:
+            connection.sendall(head_of(100) + b"{")
+            time.sleep(0.05)
+        until(lambda: any('"status": 499' in record.getMessage() for record in caplog.records))
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+def test_a_body_that_says_it_is_too_long_is_not_waited_for(live):
+    assert b" 413 " in send(live, head_of(10**12))
+    assert b" 400 " in send(live, head_of("9" * 5000))
+
+
+@pytest.mark.parametrize("beginning", [b"", b"POST /v1/comp", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGE"])
+def test_a_head_that_does_not_come_is_not_waited_for(served, monkeypatch, beginning):
+    monkeypatch.setattr("scse.serve.connection.HEAD_SECONDS", 0.1)
+    with running(served) as server:
+        found = send(server, beginning)  # returns once the server has closed
+        assert found.startswith(b"HTTP/1.1 200") == beginning.startswith(b"GET")
+        assert ask(server, "/health")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "change", [{"model": "k" * 9999}, {"k" * 9999: 1}, {"exit_rule": "k" * 9999, "exit_threshold": 1}]
+)
+def test_a_line_stays_short_whatever_it_quotes(live, change):
+    status, answer = ask(live, "/v1/completions", {**GOOD, **change})
+    assert 400 <= status < 500
+    assert len(answer["error"]["message"]) < 400
+
+
 def test_logs_say_nothing_of_what_was_said(live, caplog):
     secret = "anchor anchor anchor"
     with caplog.at_level(logging.INFO, logger="scse.serve.requests"):
@@ -176,6 +224,20 @@ def test_what_is_under_way_is_finished_before_the_end(served):
             read = b"".join(iter(lambda: connection.recv(65536), b""))
     assert b"data: [DONE]" in read
     assert read.count(b'"loops"') >= 40
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_cannot_be_finished_in_time_is_told_so(served, caplog, stream):
+    body = json.dumps({**GOOD, "max_tokens": 40, "loops": 64, "n": 128, "stream": stream}).encode()
+    with running(served, Limits(lanes=1), grace=0) as server:
+        place = urlsplit(server.address)
+        with socket.create_connection((place.hostname, place.port)) as connection:
+            connection.sendall(head_of(len(body)) + body)
+            until(lambda: server.engine.running)
+            server.stop()
+            read = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert b"told to stop" in read
+    assert not [record for record in caplog.records if "Exception" in record.getMessage()]
 
 
 def test_the_load_test_finds_no_fault(live):

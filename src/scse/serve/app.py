@@ -35,6 +35,8 @@ log = logging.getLogger("scse.serve.requests")
 LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]", "::1"]
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 GONE = 499  # what logs say of a client that left; nobody receives it
+TOO_LATE = "the server was told to stop and could not wait for this any longer; ask again"
+LONGEST_LINE = 300  # characters of an error's message, which may quote what was sent
 
 
 @dataclass(frozen=True)
@@ -123,19 +125,25 @@ class Service:
             except UserError as error:
                 _log(path=request.url.path, status=_status(error), seconds=time.perf_counter() - begin)
                 raise
+            except ClientDisconnect:  # in the middle of its body
+                _log(path=request.url.path, status=GONE, seconds=time.perf_counter() - begin)
+                return Response(status_code=GONE)
             return exchange if ask.stream else await exchange.whole()
 
         return endpoint
 
     async def _body(self, request: Request) -> bytes:
         """No longer than allowed, and not slower than a real client sends."""
-        found = bytearray()
+        found, most = bytearray(), self.settings.max_body
+        too_long = Refused(f"the body is longer than {most} bytes", 413)
+        if int(request.headers.get("content-length", 0)) > most:  # h11 lets whole numbers through alone
+            raise too_long
 
         async def read() -> None:
             async for piece in request.stream():
                 found.extend(piece)
-                if len(found) > self.settings.max_body:
-                    raise Refused(f"the body is longer than {self.settings.max_body} bytes", 413)
+                if len(found) > most:
+                    raise too_long
 
         try:
             await asyncio.wait_for(read(), self.settings.body_seconds)
@@ -189,6 +197,9 @@ class Exchange(Response):
             status = 200 if failure is None else failure[0]
         except ClientDisconnect:
             return Response(status_code=GONE)
+        except asyncio.CancelledError:
+            status = 503
+            return _error(status, TOO_LATE)
         finally:
             self._log(status)
         return JSONResponse(self.answer.whole()) if failure is None else _error(*failure)
@@ -210,6 +221,9 @@ class Exchange(Response):
             status = 200 if failure is None else failure[0]
         except (ClientDisconnect, OSError):
             """Its sequences have been cancelled."""
+        except asyncio.CancelledError:
+            status = 503
+            await self._send(send, json.dumps(_error_body(status, TOO_LATE)), more=False)
         finally:
             self.service.engine.cancel(self.sequences)
             self._log(status)
@@ -251,6 +265,8 @@ def _status(error: Exception) -> int:
 
 def _error_body(status: int, message: str) -> dict[str, Any]:
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
+    if len(message) > LONGEST_LINE:
+        message = f"{message[: LONGEST_LINE // 2]} … {message[-LONGEST_LINE // 2 :]}"
     return {"error": {"message": message, "type": kind, "param": None, "code": status}}
 
 
@@ -260,8 +276,6 @@ def _error(status: int, message: str) -> JSONResponse:
 
 
 def _as_json(request: Request, error: Exception) -> Response:
-    if isinstance(error, ClientDisconnect):
-        return Response(status_code=GONE)
     status = _status(error)
     message = error.detail if isinstance(error, HTTPException) else str(error)
     return _error(status, message if status < 500 or isinstance(error, UserError) else "the server made a mistake")

@@ -14,6 +14,7 @@ import uvicorn
 from scse.errors import UserError
 from scse.serve.app import Service, Settings
 from scse.serve.ask import Defaults
+from scse.serve.connection import Connection
 from scse.serve.engine import Engine
 from scse.serve.limits import Limits
 from scse.serve.served import Served
@@ -40,7 +41,7 @@ class Server:
         self.socket = listen(host, port)
         config = uvicorn.Config(
             self.service.app(),
-            http="h11",
+            http=Connection,
             ws="none",
             lifespan="off",
             log_config=None,
