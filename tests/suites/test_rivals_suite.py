@@ -43,6 +43,16 @@ def test_all_rows_have_equal_parameters_and_equal_flops_at_the_mean_training_dep
         assert token_flops(chosen.model.shape, depth) == pytest.approx(flops, rel=0.125), arm.name
 
 
+def test_the_chase_of_16_nodes_uses_the_same_runs_and_layers_of_as_many_parameters():
+    chase, preset = SUITES.find("depth-tasks-16"), PRESETS["mini"]
+    wanted = count_parameters(config(RIVALS.arm("scse-chase"), "mini").model).active
+    shared = {preset.folder(arm) for arm in RIVALS.arms}
+    assert [arm.name for arm in chase.arms if preset.folder(arm) not in shared] == ["narrow"]
+    narrow = config(chase.arm("narrow"), "mini")
+    assert count_parameters(narrow.model).active == pytest.approx(wanted, rel=5e-3)
+    assert narrow.max_loops == skeleton(narrow.model).recurrence.core.trained_depth
+
+
 def test_scse_is_the_plain_protocol_so_that_other_runs_of_it_count():
     plain = {TEXT: {**protocol("mini"), "data": "wikitext-2-v1", "steps": 2000}, CHASE: protocol("pointer-chase")}
     for name in ("scse-text", "scse-chase"):

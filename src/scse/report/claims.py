@@ -3,7 +3,8 @@
 A claim compares arms with each other, with themselves at another depth, or with a number. Methods are compared by the
 95 % t interval of the paired difference over common seeds:
 
-    order        supported if the interval lies on the claimed side of zero, contradicted if on the other
+    order        supported if the interval lies on the claimed side of zero, contradicted if on the other; of that
+                 difference rather than zero, where the claim says by how much
     equivalence  supported if the interval lies within the claim's margin, contradicted if it lies outside
 
 and if neither, we can't tell; not yet, where runs are missing. A claim about single models is judged from one seed: an
@@ -35,7 +36,8 @@ Differences = Mapping[tuple[Place, Place], Printed]
 class Comparison:
     """left − right, in one column or over two. Without a `difference` the `reason` says why there is none.
 
-    `printed` is the paper's own difference, if it prints one. `slack` is the margin of a claim of equivalence.
+    `printed` is the paper's own difference, if it prints one. `slack` is the margin of a claim of equivalence, `bound`
+    the difference that a claim of order must pass.
     """
 
     left: Cell
@@ -45,6 +47,7 @@ class Comparison:
     reason: str = ""
     printed: Printed | None = None
     slack: float | None = None
+    bound: float = 0.0
 
     @property
     def of_means(self) -> float | None:
@@ -71,7 +74,7 @@ class Comparison:
             return -1.0
         size, half = abs(self.difference.mean), self.difference.half_width
         if self.slack is None:
-            return abs(size - half)
+            return abs(abs(self.difference.mean - self.bound) - half)
         return abs(self.slack - size - half) if self.verdict == SUPPORTED else abs(size - half - self.slack)
 
 
@@ -141,8 +144,9 @@ def compare(claim: Claim, left: Cell, right: Cell) -> Comparison:
     theirs = {seed: right.values[seed] for seed in common}
     difference = difference_of_models(left, ours, theirs) if alone else paired_difference(ours, theirs)
     slack = claim.slack(sum(theirs.values()) / len(theirs))
-    verdict = equivalent(difference, slack) if slack is not None else ordered(difference, claim.lower, alone)
-    found = Comparison(left, right, difference, verdict, slack=slack)
+    bound = -claim.by if claim.lower else claim.by
+    verdict = equivalent(difference, slack) if slack is not None else ordered(difference, claim.lower, alone, bound)
+    found = Comparison(left, right, difference, verdict, slack=slack, bound=bound)
     return replace(found, verdict=PENDING) if verdict == UNDECIDED and found.partial else found
 
 
@@ -170,8 +174,9 @@ def obstacle(left: Cell, right: Cell, common: list[int], needed: int) -> str:
     return ""
 
 
-def ordered(difference: PairedDifference, lower: bool, alone: bool) -> str:
-    low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
+def ordered(difference: PairedDifference, lower: bool, alone: bool, bound: float = 0.0) -> str:
+    mean = difference.mean - bound
+    low, high = mean - difference.half_width, mean + difference.half_width
     if alone and low == high == 0:
         return CONTRADICTED  # two exact numbers that are equal are not in order
     if low <= 0 <= high:

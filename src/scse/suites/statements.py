@@ -41,6 +41,7 @@ class Claim:
 
     Arms and columns by name and header. With `against` the right side is read in that column, whatever the left side's:
     one for all columns or one for each. With `values` the right side are these numbers, again one for all or one each.
+    With `by` it is below (above) by more than this much in the column's unit.
 
     With `margin` the claim is instead that the two sides are equivalent: they differ by at most this share of the right
     side; with `within`, by at most this much in the column's unit. `most` asks for more than half of the comparisons
@@ -55,6 +56,7 @@ class Claim:
     lower: bool = True
     against: tuple[str, ...] = ()
     values: tuple[float, ...] = ()
+    by: float = 0.0
     margin: float | None = None
     within: float | None = None
     most: bool = False
