@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--depths",
         metavar="D",
-        help="uniform:8 (the paper's), poisson:8, lognormal-poisson:8, fixed:8, curriculum:8:1000",
+        help="uniform:8 (the paper's), poisson:8, lognormal-poisson:8, log-uniform:32, fixed:8, curriculum:8:1000",
     )
     parser.add_argument("--backprop", type=int, metavar="K", help="gradients through the last K loops (default: all)")
     parser.add_argument("--objective", metavar="O", help="what is minimised, such as last+0.05*fixed-point")

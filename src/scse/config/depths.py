@@ -77,6 +77,22 @@ class LogNormalPoisson(DepthSampler):
         return float(n)
 
 
+class LogUniform(DepthSampler):
+    """T = ⌊e^U⌋ with U uniform on [0, log(n + 1)): P(T = t) = log(1 + 1/t)/log(n + 1), every octave of 1 … n alike.
+
+    Shallow depths stay frequent however large n is, so a step can still be learnt from them (E[T] is 9 for n = 32).
+    """
+
+    name = "log-uniform"
+
+    def draw(self, random: np.random.Generator, n: int, count: int | None) -> NDArray[np.int64] | int:
+        drawn = np.exp(random.uniform(0.0, math.log(n + 1), count))
+        return np.clip(drawn, 1, n).astype(np.int64)
+
+    def mean(self, n: int) -> float:
+        return math.fsum(t * math.log1p(1 / t) for t in range(1, n + 1)) / math.log(n + 1)
+
+
 class Fixed(DepthSampler):
     """T = n"""
 
@@ -89,7 +105,9 @@ class Fixed(DepthSampler):
         return float(n)
 
 
-SAMPLERS: Registry[DepthSampler] = Registry("depth sampler", (Uniform(), Poisson(), LogNormalPoisson(), Fixed()))
+SAMPLERS: Registry[DepthSampler] = Registry(
+    "depth sampler", (Uniform(), Poisson(), LogNormalPoisson(), LogUniform(), Fixed())
+)
 
 
 @dataclass(frozen=True)
