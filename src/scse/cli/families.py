@@ -81,6 +81,6 @@ def example(family: Family) -> str:
 
 def equation(unit: Unit) -> str:
     """The first sentence of a unit's docstring, which is its equation."""
-    from scse.recurrence.anchors import Anchor
+    from scse.recurrence.anchors import NoAnchor
 
-    return "none" if type(unit) is Anchor else (unit.__doc__ or "").split("\n")[0].strip()
+    return "none" if isinstance(unit, NoAnchor) else (unit.__doc__ or "").split("\n")[0].strip()

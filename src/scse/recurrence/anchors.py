@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from scse.config.model import Shape
 from scse.errors import checked_choice
 from scse.nn import rms_normalise
-from scse.recurrence.base import Unit
+from scse.recurrence.slots import Anchor, Start
 
 PROJECTION_SCALE = 0.1
 
@@ -30,14 +30,14 @@ class Projection(nn.Module):
         return e + PROJECTION_SCALE * projected
 
 
-class EmbeddingStart(Unit):
+class EmbeddingStart(Start):
     """h_0 = e"""
 
     def forward(self, e: Tensor, positions: Tensor | None = None) -> Tensor:
         return e
 
 
-class ProjectedStart(EmbeddingStart):
+class ProjectedStart(Start):
     """h_0 = H_0(e) = e + 0.1·W_init n(e)"""
 
     def __init__(self, shape: Shape, normalise: bool = True) -> None:
@@ -49,10 +49,10 @@ class ProjectedStart(EmbeddingStart):
         return start
 
 
-class NormalisedStart(EmbeddingStart):
+class NormalisedStart(Start):
     """h_0 = H(n(e)) for another start H"""
 
-    def __init__(self, shape: Shape, inner: EmbeddingStart) -> None:
+    def __init__(self, shape: Shape, inner: Start) -> None:
         super().__init__()
         self.eps = shape.norm_eps
         self.inner = inner
@@ -62,13 +62,10 @@ class NormalisedStart(EmbeddingStart):
         return start
 
 
-class Anchor(Unit):
-    """(e, h_0) -> h*. This one gives None: nothing to measure from, as with unshared layers."""
+class NoAnchor(Anchor):
+    """None: nothing to measure from, as with unshared layers."""
 
-    def __init__(self, shape: Shape, normalise: bool = True) -> None:
-        super().__init__()
-
-    def forward(self, e: Tensor, start: Tensor) -> Tensor | None:
+    def forward(self, e: Tensor, start: Tensor) -> None:
         return None
 
 
@@ -90,7 +87,7 @@ class LearnedAnchor(Anchor):
     """h* = e + 0.1·W_anchor n(e)"""
 
     def __init__(self, shape: Shape, normalise: bool = True) -> None:
-        super().__init__(shape, normalise)
+        super().__init__()
         self.map = Projection(shape, normalise)
 
     def forward(self, e: Tensor, start: Tensor) -> Tensor:
@@ -110,7 +107,7 @@ class NormalisedAnchor(Anchor):
     """h*(n(e)) for another anchor h*"""
 
     def __init__(self, shape: Shape, inner: Anchor) -> None:
-        super().__init__(shape)
+        super().__init__()
         self.eps = shape.norm_eps
         self.inner = inner
 
@@ -119,13 +116,12 @@ class NormalisedAnchor(Anchor):
         return anchor
 
 
-ANCHORS: dict[str, type[Anchor]] = {
-    "learned": LearnedAnchor,
-    "embedding": EmbeddingAnchor,
-    "initial": InitialAnchor,
-    "random": RandomAnchor,
-}
+ANCHORS = ("learned", "embedding", "initial", "random")
 
 
 def make_anchor(name: str, shape: Shape, normalise: bool = True) -> Anchor:
-    return ANCHORS[checked_choice("anchor", name, ANCHORS)](shape, normalise)
+    if checked_choice("anchor", name, ANCHORS) == "embedding":
+        return EmbeddingAnchor()
+    if name == "initial":
+        return InitialAnchor()
+    return LearnedAnchor(shape, normalise) if name == "learned" else RandomAnchor(shape, normalise)

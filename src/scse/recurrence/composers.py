@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from scse.config.model import Shape
-from scse.recurrence.anchors import Anchor, EmbeddingAnchor, EmbeddingStart, ProjectedStart, make_anchor
+from scse.recurrence.anchors import EmbeddingAnchor, EmbeddingStart, NoAnchor, ProjectedStart, make_anchor
 from scse.recurrence.base import Coordinates
 from scse.recurrence.coordinates import Deviation, Hidden
 from scse.recurrence.drives import (
@@ -19,8 +19,9 @@ from scse.recurrence.drives import (
     anchor_source,
     embedding_source,
 )
-from scse.recurrence.modifiers import ChannelGate, FixedScale, Leak, NoMask, PeriodicReset, ScalarGate, make_mask
+from scse.recurrence.modifiers import ChannelGate, FixedScale, Leak, PeriodicReset, ScalarGate, make_mask
 from scse.recurrence.recurrence import Recurrence
+from scse.recurrence.slots import Mask
 from scse.recurrence.updates import SharedCore, Subtractive, UnsharedCore
 
 # ------------------------------------------------- start e, anchor e: the additive baseline and its stabilisers
@@ -32,7 +33,7 @@ def _from_embedding(shape: Shape, source_gain: float, **units: Any) -> Recurrenc
         SharedCore(shape),
         Hidden(),
         start=EmbeddingStart(),
-        anchor=EmbeddingAnchor(shape),
+        anchor=EmbeddingAnchor(),
         drive=drive,
         **units,
     )
@@ -77,7 +78,7 @@ def _from_projection(
 
 
 def _conditioned(
-    shape: Shape, step_scale: float, source_gain: float, mask: NoMask, normalise: bool, **units: Any
+    shape: Shape, step_scale: float, source_gain: float, mask: Mask, normalise: bool, **units: Any
 ) -> Recurrence:
     drive = Injection(shape, anchor_source, source_gain)
     return _from_projection(shape, Deviation(), step_scale, normalise, drive=drive, mask=mask, **units)
@@ -196,7 +197,7 @@ def unshared(shape: Shape, *, layers: int) -> Recurrence:
         UnsharedCore(shape, layers),
         Hidden(),
         start=EmbeddingStart(),
-        anchor=Anchor(shape),
+        anchor=NoAnchor(),
         gain=FixedScale(1.0),
     )
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,8 @@ from torch import Tensor, nn
 from scse.config.model import Shape
 from scse.devices import wide
 from scse.errors import UserError
-from scse.recurrence.base import Unit, anchor_of
+from scse.recurrence.base import anchor_of
+from scse.recurrence.slots import Drive
 
 EQUAL_ROWS = 8
 Source = Callable[[Tensor, Tensor | None], Tensor]
@@ -29,13 +29,10 @@ def anchor_source(e: Tensor, hidden_anchor: Tensor | None) -> Tensor:
     return anchor_of(hidden_anchor)
 
 
-class Drive(Unit):
+class BareState(Drive):
     """x = z: the block sees the state alone, so a zero state gives a zero input."""
 
-    keeps_zero: ClassVar[bool] = True  # whether a zero state gives a zero input, exactly
-
-    def prepare(self, e: Tensor, hidden_anchor: Tensor | None) -> Tensor | None:
-        return None
+    keeps_zero = True
 
     def forward(self, t: int, z: Tensor, prepared: Tensor | None) -> Tensor:
         return z
@@ -43,8 +40,6 @@ class Drive(Unit):
 
 class Injection(Drive):
     """x = z + γ·W src with a learned scalar γ and src = e or h* (the α W_in and κ W_c of the paper)."""
-
-    keeps_zero = False
 
     def __init__(self, shape: Shape, source: Source, gain: float) -> None:
         super().__init__()
@@ -71,7 +66,6 @@ class AnchoredInjection(Injection):
 class StepSignal(Drive):
     """x = inner_t(z) + τ·P_step γ_t with γ_t the sinusoidal embedding of the step."""
 
-    keeps_zero = False
     step_dependent = True
 
     def __init__(self, shape: Shape, inner: Drive, strength: float) -> None:
@@ -93,7 +87,6 @@ class StepSignal(Drive):
 class StepFilm(Drive):
     """x = (1 + ρ·g_t) ⊙ inner_t(z) + ρ·b_t with learned g_t, b_t per step; steps beyond the table reuse its last."""
 
-    keeps_zero = False
     step_dependent = True
 
     def __init__(self, shape: Shape, inner: Drive, strength: float, steps: int) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from scse.config.model import Shape
 from scse.errors import UserError
 from scse.recurrence.base import Coordinates, Frame, anchor_of
-from scse.recurrence.drives import Drive, sinusoid
-from scse.recurrence.modifiers import NoHalting
+from scse.recurrence.drives import sinusoid
+from scse.recurrence.slots import Drive, Halting
 
 
 def parts(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -42,7 +42,6 @@ class Weighted(Coordinates):
 class TimedState(Drive):
     """x = h + τ·γ_t with γ_t the sinusoidal embedding of the step"""
 
-    keeps_zero = False
     step_dependent = True
 
     def __init__(self, strength: float) -> None:
@@ -54,7 +53,7 @@ class TimedState(Drive):
         return h + self.strength * sinusoid(t, h.shape[-1], h)
 
 
-class Halting(NoHalting):
+class AdaptiveHalting(Halting):
     """p' = p + σ(w·h' + b) while that is at most 1 − ε, else the position halts: it spends the rest 1 − p, p' = 1.
 
     s' = s + (p' − p)·h'. A position that has halted keeps its state.

@@ -9,14 +9,12 @@ from torch import Tensor, nn
 from scse.config.model import Shape
 from scse.nn import rms_normalise
 from scse.recurrence.base import anchor_of
-from scse.recurrence.drives import Drive
 from scse.recurrence.modifiers import Decay
+from scse.recurrence.slots import Drive
 
 
 class Recall(Drive):
     """What the drives here share: the input e they bring back, as n(e) or as it is."""
-
-    keeps_zero = False
 
     def __init__(self, shape: Shape, normalise: bool) -> None:
         super().__init__()
@@ -76,6 +74,8 @@ class DecayedInjection(Recall):
 
 class DecayedState(Drive):
     """x = λ ⊙ z with λ = exp(−softplus(d)), d learned from 0: `DecayedInjection` where nothing is brought back in."""
+
+    keeps_zero = True
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

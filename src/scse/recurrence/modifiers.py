@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,10 +9,11 @@ from torch import Tensor, nn
 from scse.config.model import Shape
 from scse.errors import UserError
 from scse.nn import RMSNorm, rms_normalise
-from scse.recurrence.base import Coordinates, Frame, LoopMemory, Unit
+from scse.recurrence.base import Coordinates, Frame, LoopMemory
+from scse.recurrence.slots import Gain, Halting, Keep, Mask, Reset
 
 
-class FixedScale(Unit):
+class FixedScale(Gain):
     """q = s·u"""
 
     def __init__(self, scale: float) -> None:
@@ -25,7 +24,7 @@ class FixedScale(Unit):
         return self.scale * u
 
 
-class ScalarGate(Unit):
+class ScalarGate(Gain):
     """q = g·u with one learned scalar g"""
 
     def __init__(self, start: float) -> None:
@@ -36,7 +35,7 @@ class ScalarGate(Unit):
         return self.gate * u
 
 
-class ChannelGate(Unit):
+class ChannelGate(Gain):
     """q = σ(W_g n(z) + b_g) ⊙ u"""
 
     def __init__(self, shape: Shape) -> None:
@@ -48,21 +47,16 @@ class ChannelGate(Unit):
         return torch.sigmoid(self.proj(rms_normalise(z, self.eps))) * u
 
 
-class NoMask(Unit):
-    """The increment as it is."""
-
-    zeroes_at_anchor: ClassVar[bool] = False
+class NoMask(Mask):
+    """q̄ = q"""
 
     def forward(
         self, coordinates: Coordinates, z: Tensor, frame: Frame, q: Tensor, memory: LoopMemory | None = None
     ) -> Tensor:
         return q
 
-    def remember(self, coordinates: Coordinates, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
-        """Leave in the memory what the mask of later positions needs of a state that rests at z."""
 
-
-class ZeroDeviationMask(NoMask):
+class ZeroDeviationMask(Mask):
     """q̄ = 1{‖Δ‖_F² > ε}·q, per example, over the whole sequence; with a memory, over all positions so far."""
 
     zeroes_at_anchor = True
@@ -84,11 +78,11 @@ class ZeroDeviationMask(NoMask):
         memory.energy(coordinates.deviation(z, frame).pow(2).sum(dim=2))
 
 
-def make_mask(on: bool, threshold: float) -> NoMask:
+def make_mask(on: bool, threshold: float) -> Mask:
     return ZeroDeviationMask(threshold) if on else NoMask()
 
 
-class Keep(Unit):
+class KeepState(Keep):
     """The update is added to z, the state as it is."""
 
     def forward(self, z: Tensor, x: Tensor) -> Tensor:
@@ -126,16 +120,14 @@ class CarryInput(Keep):
         return x
 
 
-class NoReset(Unit):
+class NoReset(Reset):
     """The new state as it is."""
-
-    normalises: ClassVar[bool] = False  # whether every new state has been through a learned norm
 
     def forward(self, t: int, z: Tensor) -> Tensor:
         return z
 
 
-class PeriodicReset(NoReset):
+class PeriodicReset(Reset):
     """z ← n(z) after every p-th step"""
 
     step_dependent = True
@@ -151,7 +143,7 @@ class PeriodicReset(NoReset):
         return rms_normalise(z, self.eps) if (t + 1) % self.period == 0 else z
 
 
-class StepNorm(NoReset):
+class StepNorm(Reset):
     """z ← w ⊙ n(z) after every step, with a learned w: the state has left its layers through a norm."""
 
     normalises = True
@@ -165,7 +157,7 @@ class StepNorm(NoReset):
         return normed
 
 
-class StateNorm(NoReset):
+class StateNorm(Reset):
     """z ← n(z) after every step; zero stays zero."""
 
     def __init__(self, shape: Shape) -> None:
@@ -176,7 +168,7 @@ class StateNorm(NoReset):
         return rms_normalise(z, self.eps)
 
 
-class NoHalting(Unit):
+class NoHalting(Halting):
     """Every position moves to its new state."""
 
     def forward(self, z: Tensor, new: Tensor) -> Tensor:

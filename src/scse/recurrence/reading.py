@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from scse.config.model import Shape
 from scse.nn import RMSNorm
 from scse.recurrence.base import Unit
+from scse.recurrence.slots import Read
 
 
-class Read(Unit):
-    """y = h: what the coda, or the norm before the head, takes."""
+class ReadState(Read):
+    """y = h"""
 
     def forward(self, h: Tensor) -> Tensor:
         return h

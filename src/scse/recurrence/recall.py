@@ -8,18 +8,17 @@ from __future__ import annotations
 from scse.config.model import Shape
 from scse.errors import checked_choice
 from scse.recurrence.anchors import (
-    Anchor,
-    EmbeddingStart,
     NormalisedAnchor,
     NormalisedStart,
     ProjectedStart,
     make_anchor,
 )
 from scse.recurrence.coordinates import Deviation
-from scse.recurrence.drives import Drive
+from scse.recurrence.drives import BareState
 from scse.recurrence.injections import ProportionalRecall
-from scse.recurrence.modifiers import Decay, FixedScale, Keep, NoReset, StateNorm
+from scse.recurrence.modifiers import Decay, FixedScale, KeepState, NoReset, StateNorm
 from scse.recurrence.recurrence import Recurrence
+from scse.recurrence.slots import Anchor, Start
 from scse.recurrence.updates import SharedCore
 
 RECALLS = ("orthogonal", "plain", "none")
@@ -38,7 +37,7 @@ def scse_recall(
 ) -> Recurrence:
     """Without decay, recall and norms it is SCSE without its mask, which its anchor does not need."""
     shown = checked_choice("recall", recall, RECALLS) != "none"
-    begin: EmbeddingStart = ProjectedStart(shape, normalise_projections)
+    begin: Start = ProjectedStart(shape, normalise_projections)
     origin: Anchor = make_anchor(anchor, shape, normalise_projections)
     if normalise_source:
         begin, origin = NormalisedStart(shape, begin), NormalisedAnchor(shape, origin)
@@ -47,9 +46,9 @@ def scse_recall(
         Deviation(),
         start=begin,
         anchor=origin,
-        drive=ProportionalRecall(shape, recall == "orthogonal") if shown else Drive(),
+        drive=ProportionalRecall(shape, recall == "orthogonal") if shown else BareState(),
         gain=FixedScale(step_scale),
-        keep=Decay(shape) if decay else Keep(),
+        keep=Decay(shape) if decay else KeepState(),
         reset=StateNorm(shape) if state_norm else NoReset(),
     )
 

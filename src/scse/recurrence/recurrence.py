@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from scse.nn import apply_layers
 from scse.nn.block import Pasts
-from scse.recurrence.anchors import Anchor, EmbeddingStart
 from scse.recurrence.base import Coordinates, Frame, LoopMemory, Unit, anchor_of
-from scse.recurrence.drives import Drive
-from scse.recurrence.modifiers import ChannelGate, FixedScale, Keep, NoHalting, NoMask, NoReset, ScalarGate
-from scse.recurrence.reading import ExitGate, Read
-from scse.recurrence.updates import Direct, SharedCore
+from scse.recurrence.drives import BareState
+from scse.recurrence.modifiers import KeepState, NoHalting, NoMask, NoReset
+from scse.recurrence.reading import ExitGate, ReadState
+from scse.recurrence.slots import Anchor, Core, Drive, Gain, Halting, Keep, Mask, Read, Reset, Start, Update
+from scse.recurrence.updates import Direct
 
 
 def combine(
@@ -42,18 +42,18 @@ class Recurrence(nn.Module):
 
     def __init__(
         self,
-        core: SharedCore,
+        core: Core,
         coordinates: Coordinates,
         *,
-        start: EmbeddingStart,
+        start: Start,
         anchor: Anchor,
-        gain: FixedScale | ScalarGate | ChannelGate,
+        gain: Gain,
         drive: Drive | None = None,
-        update: Direct | None = None,
-        mask: NoMask | None = None,
+        update: Update | None = None,
+        mask: Mask | None = None,
         keep: Keep | None = None,
-        reset: NoReset | None = None,
-        halting: NoHalting | None = None,
+        reset: Reset | None = None,
+        halting: Halting | None = None,
         read: Read | None = None,
         exit: ExitGate | None = None,
     ) -> None:
@@ -62,14 +62,14 @@ class Recurrence(nn.Module):
         self.coordinates = coordinates
         self.start = start
         self.anchor = anchor
-        self.drive = drive or Drive()
+        self.drive = drive or BareState()
         self.update = update or Direct()
         self.gain = gain
         self.mask = mask or NoMask()
-        self.keep = keep or Keep()
+        self.keep = keep or KeepState()
         self.reset = reset or NoReset()
         self.halting = halting or NoHalting()
-        self.read = read or Read()
+        self.read = read or ReadState()
         self.exit = exit
 
     def compile_step(self, **how: Any) -> None:

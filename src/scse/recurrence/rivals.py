@@ -12,34 +12,35 @@ from __future__ import annotations
 from scse.config.model import Shape
 from scse.errors import UserError
 from scse.recurrence.anchors import (
-    Anchor,
     EmbeddingAnchor,
     EmbeddingStart,
+    NoAnchor,
     NormalisedStart,
     ProjectedStart,
     make_anchor,
 )
 from scse.recurrence.conditioning import TimedCore
 from scse.recurrence.coordinates import Deviation, Hidden
-from scse.recurrence.drives import Drive
-from scse.recurrence.halting import Halting, TimedState, Weighted
+from scse.recurrence.drives import BareState
+from scse.recurrence.halting import AdaptiveHalting, TimedState, Weighted
 from scse.recurrence.injections import Concatenation, DecayedInjection, DecayedState, OrthogonalInjection
 from scse.recurrence.modifiers import CarryInput, FixedScale, NoReset, StateNorm, StepNorm
-from scse.recurrence.reading import ExitGate, Read, ReadMatrix, ReadNorm
+from scse.recurrence.reading import ExitGate, ReadMatrix, ReadNorm, ReadState
 from scse.recurrence.recurrence import Centred, Recurrence
+from scse.recurrence.slots import Drive, Read, Reset, Start
 from scse.recurrence.starts import BLIND, make_start
 from scse.recurrence.updates import SharedCore
 
 
 def _through_core(
-    shape: Shape, drive: Drive, reset: NoReset, read: Read, start: EmbeddingStart, step_scale: float = 1.0
+    shape: Shape, drive: Drive, reset: Reset, read: Read, start: Start, step_scale: float = 1.0
 ) -> Recurrence:
     """h' = reset(x + s·B(x)) with x = drive(h), measured from e; s = 1 gives R(x)"""
     return Recurrence(
         SharedCore(shape),
         Hidden(),
         start=start,
-        anchor=EmbeddingAnchor(shape),
+        anchor=EmbeddingAnchor(),
         drive=drive,
         gain=FixedScale(step_scale),
         keep=CarryInput(),
@@ -48,7 +49,7 @@ def _through_core(
     )
 
 
-def _centred(shape: Shape, drive: Drive, reset: NoReset, read: Read, anchor: str, normalise: bool) -> Recurrence:
+def _centred(shape: Shape, drive: Drive, reset: Reset, read: Read, anchor: str, normalise: bool) -> Recurrence:
     """Δ' = F(h* + Δ) − F(h*) for F(h) = reset(R(drive(h))); start and anchor are those of SCSE.
 
     A start at e or at random would leave the choice of the anchor to chance: at h_0 = h* nothing ever moves.
@@ -66,12 +67,12 @@ def _centred(shape: Shape, drive: Drive, reset: NoReset, read: Read, anchor: str
     )
 
 
-def _norm_after(shape: Shape, wanted: bool) -> NoReset:
+def _norm_after(shape: Shape, wanted: bool) -> Reset:
     return StepNorm(shape) if wanted else NoReset()
 
 
 def _read_for_coda(shape: Shape) -> Read:
-    return ReadNorm(shape) if shape.coda else Read()
+    return ReadNorm(shape) if shape.coda else ReadState()
 
 
 def huginn(
@@ -109,8 +110,8 @@ def parcae(
         if start in BLIND:
             raise UserError(f"recall=false with start={start} never shows the model its input; set start=embedding")
         begin = NormalisedStart(shape, begin) if normalise_input else begin
-        drive = DecayedState(shape) if decay else Drive()
-    reset = StateNorm(shape) if state_norm else NoReset()
+        drive = DecayedState(shape) if decay else BareState()
+    reset: Reset = StateNorm(shape) if state_norm else NoReset()
     return _through_core(shape, drive, reset, ReadMatrix(shape), begin, step_scale)
 
 
@@ -126,7 +127,7 @@ def ouro(shape: Shape, *, exit_gate: bool) -> Recurrence:
         SharedCore(shape),
         Hidden(),
         start=EmbeddingStart(),
-        anchor=EmbeddingAnchor(shape),
+        anchor=EmbeddingAnchor(),
         gain=FixedScale(1.0),
         reset=StepNorm(shape),
         exit=ExitGate(shape) if exit_gate else None,
@@ -138,7 +139,7 @@ def loopformer(shape: Shape, *, time_steps: int) -> Recurrence:
         TimedCore(shape, time_steps),
         Hidden(),
         start=EmbeddingStart(),
-        anchor=EmbeddingAnchor(shape),
+        anchor=EmbeddingAnchor(),
         gain=FixedScale(1.0),
     )
 
@@ -148,11 +149,11 @@ def universal(shape: Shape, *, step_signal: float, halting_bias: float, halting_
         SharedCore(shape),
         Weighted(),
         start=EmbeddingStart(),
-        anchor=Anchor(shape),
+        anchor=NoAnchor(),
         drive=TimedState(step_signal),
         gain=FixedScale(1.0),
         keep=CarryInput(),
-        halting=Halting(shape, halting_bias, halting_epsilon),
+        halting=AdaptiveHalting(shape, halting_bias, halting_epsilon),
     )
 
 

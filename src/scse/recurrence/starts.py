@@ -14,20 +14,21 @@ from scse.config.model import Shape
 from scse.devices import wide
 from scse.errors import checked_choice
 from scse.recurrence.anchors import EmbeddingStart, ProjectedStart
+from scse.recurrence.slots import Start
 
 CUT = 3.0  # standard deviations at which the normal distribution is cut off
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
-class ZeroStart(EmbeddingStart):
+class ZeroStart(Start):
     """h_0 = 0"""
 
     def forward(self, e: Tensor, positions: Tensor | None = None) -> Tensor:
         return torch.zeros_like(e)
 
 
-class NoiseStart(EmbeddingStart):
+class NoiseStart(Start):
     """h_0 = σ·ε, ε from the standard normal distribution cut off at ±3.
 
     In evaluation ε is a hash of (seed, position, channel). So it does not depend on the batch, on padding, or on what
@@ -80,7 +81,7 @@ BLIND = ("noise", "zero")  # starts that hold nothing of the input
 STARTS = (*BLIND, "embedding", "projected")
 
 
-def make_start(name: str, shape: Shape, scale: float, seed: int) -> EmbeddingStart:
+def make_start(name: str, shape: Shape, scale: float, seed: int) -> Start:
     """A start by name; noise has `scale` times the standard deviation with which the embedding is drawn."""
     if checked_choice("start", name, STARTS) == "noise":
         return NoiseStart(scale * shape.init_std, seed)
