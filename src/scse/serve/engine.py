@@ -20,8 +20,8 @@ from scse.flops import around_flops, body_flops, head_flops
 from scse.generation import Depth, KVCache, settle
 from scse.model import LoopedLM
 from scse.serve.counters import Counters
-from scse.serve.flight import Flight, Landed
-from scse.serve.head import Patience, read
+from scse.serve.flight import Flight, Landed, gathered
+from scse.serve.head import Head, Patience, likeliest, read
 from scse.serve.limits import Limits, Refused, check, needed
 from scse.serve.pages import PagedCache
 from scse.serve.sequence import Sequence, Token
@@ -36,7 +36,7 @@ class Engine:
         self.model, self.limits, self.counters = model.eval(), limits or Limits(), Counters()
         # A family that cannot be cached says so here, in a line of its own.
         settle(model, torch.zeros(1, 1, dtype=torch.long), KVCache(model, 1, 1).append(1), Depth(1))
-        self._in_step = model.recurrence.step_dependent
+        self._in_step, self._head = model.recurrence.step_dependent, Head(model)
         self._news = threading.Condition()
         self._arrived: deque[Sequence] = deque()
         self._waiting = 0
@@ -54,6 +54,7 @@ class Engine:
         self._running: list[Sequence] = []
         self._prefilling: deque[Sequence] = deque()
         self._flights: dict[tuple[int, int], Flight] = {}
+        self._landed: list[Landed] = []
         self._at_head: list[tuple[Sequence, Tensor, int]] = []
         self._promised = 0
         self._patience = Patience()
@@ -124,7 +125,7 @@ class Engine:
         self._drop_those_over()
         self._admit()
         self._start_chunks()
-        begin, waiting = time.perf_counter(), len(self._at_head)
+        begin, waiting = time.perf_counter(), self._waiting_for_head
         flights, self._flights = list(self._flights.items()), {}
         for (count, t), flight in flights:
             self.counters.loops += flight.count == 1
@@ -135,11 +136,15 @@ class Engine:
             if landed is not None:
                 self._land(landed)
         self._patience.looped(time.perf_counter() - begin, waiting, len(self._running) - waiting)
-        if self._at_head and (not self._flights or self._patience.exhausted):
+        if self._waiting_for_head and (not self._flights or self._patience.exhausted):
             self._read_head()
         if not self._running and not self._waiting:
             self.cache.trim()
         return bool(self._running or self._waiting)
+
+    @property
+    def _waiting_for_head(self) -> int:
+        return len(self._at_head) + sum(len(landed.sequences) for landed in self._landed)
 
     def _collect(self) -> None:
         with self._news:
@@ -164,6 +169,11 @@ class Engine:
                 del self._flights[key]
             elif len(stay) < len(flight):
                 flight.keep(stay)
+        self._landed = [
+            landed.keep(stay)
+            for landed in self._landed
+            if (stay := [place for place, one in enumerate(landed.sequences) if one not in over])
+        ]
         self._at_head = [entry for entry in self._at_head if entry[0] not in over]
         self._prefilling = deque(one for one in self._prefilling if one not in over)
         for sequence in over:
@@ -214,8 +224,16 @@ class Engine:
             self._flights[count, 0] = flight
 
     def _land(self, landed: Landed) -> None:
-        """Prompts that are not through go on with their next chunk; everything else waits for the head."""
-        for sequence, outputs, taken in zip(landed.sequences, landed.outputs, landed.taken, strict=True):
+        """Rows of a single position wait together for the coda and the head."""
+        if landed.taken.shape[1] == 1 and all(row.awaits_a_token for row in landed.sequences):
+            self._landed.append(landed)
+        else:
+            self._settle(landed)
+
+    def _settle(self, landed: Landed) -> None:
+        """Prompts that are not through go on with their next chunk; everything else is ready for the head."""
+        all_outputs = landed.outputs(self.model)
+        for sequence, outputs, taken in zip(landed.sequences, all_outputs, landed.taken, strict=True):
             prompt, begin = len(sequence.wanted.prompt), sequence.settled
             sequence.settled += len(outputs)
             if begin < prompt and sequence.wanted.scores and not self._score(sequence, outputs, taken, begin):
@@ -226,6 +244,15 @@ class Engine:
                 self._end(sequence, "length")
             else:
                 self._at_head.append((sequence, outputs[-1], int(taken[-1])))
+
+    def _settle_landed(self) -> None:
+        """All at once, but for recurrences that look at t: these are told how many loops the rows have taken."""
+        alike: dict[int, list[Landed]] = {}
+        for landed in self._landed:
+            alike.setdefault(landed.state.t * self._in_step, []).append(landed)
+        self._landed = []
+        for group in alike.values():
+            self._settle(gathered(group))
 
     def _score(self, sequence: Sequence, outputs: Tensor, taken: Tensor, begin: int) -> bool:
         """Tell what the model thought of the prompt's tokens; False where it thought nothing that is a number."""
@@ -243,25 +270,29 @@ class Engine:
     def _read_head(self) -> None:
         """The head for all rows that wait for it; each then takes its next token through the loops, or has ended."""
         begin = time.perf_counter()
+        self._settle_landed()
         rows, self._at_head = self._at_head, []
-        logits = self.model.head(torch.stack([outputs for _, outputs, _ in rows]))
+        logits = self._head(torch.stack([outputs for _, outputs, _ in rows]))
         sound = logits.sum(1).isfinite().tolist()
+        best = likeliest(logits)
         self._patience.read(time.perf_counter() - begin)
         self.counters.heads += 1
         self.counters.head_rows += len(rows)
         going = []
-        for (sequence, _, loops), scores, good in zip(rows, logits, sound, strict=True):
+        for (sequence, _, loops), scores, good, first in zip(rows, logits, sound, best, strict=True):
             if not good:
                 self._diverged(sequence)
-            elif self._answer(sequence, scores, loops):
+                continue
+            sampling = sequence.wanted.sampling
+            picked = first if sampling.temperature == 0 else sampling.pick(scores, sequence.draws)
+            if self._answer(sequence, picked, scores, loops):
                 going.append(sequence)
         if going:
             self._take_off(going, 1)
 
-    def _answer(self, sequence: Sequence, logits: Tensor, loops: int) -> bool:
-        """Pick the next token and tell it; whether the sequence goes on."""
+    def _answer(self, sequence: Sequence, picked: int, logits: Tensor, loops: int) -> bool:
+        """Tell the next token; whether the sequence goes on."""
         wanted, counters = sequence.wanted, self.counters
-        picked = wanted.sampling.pick(logits, sequence.draws)
         if not sequence.answered:
             counters.first_token.add(time.monotonic() - sequence.arrived)
         counters.new_tokens += 1

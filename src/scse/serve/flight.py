@@ -6,42 +6,77 @@ Shapes: R rows, L new positions of each, d width.
 from __future__ import annotations
 
 from collections.abc import Sequence as Several
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from scse.evaluation.rules import ExitRule
+from scse.evaluation.rules import NO_PAST, ExitRule
 from scse.model import LoopedLM, State
+from scse.recurrence.base import Frame
 from scse.serve.pages import PagedCache, PagedView, Places
 from scse.serve.sequence import Sequence
 
 
-@dataclass(frozen=True)
+@dataclass
 class Landed:
-    """Rows that are done: what the head takes of them [R, L, d], and the loops each position took [R, L]."""
+    """Rows that are done with their loops, in their last states; `taken` [R, L] are the loops of each position."""
 
     sequences: list[Sequence]
-    outputs: Tensor
+    state: State
     taken: Tensor
+
+    def keep(self, rows: list[int]) -> Landed:
+        chosen = torch.tensor(rows, dtype=torch.long, device=self.taken.device)
+        return Landed([self.sequences[row] for row in rows], self.state.rows(chosen), self.taken[chosen])
+
+    def outputs(self, model: LoopedLM) -> Tensor:
+        """Leave the states for later positions to see, and return what the head takes of them [R, L, d]."""
+        self.state.rest()
+        assert self.state.memory is not None
+        return model.outputs(self.state.hidden, self.state.memory.coda())
+
+
+def gathered(all_landed: Several[Landed]) -> Landed:
+    """All of them as one. Where the recurrence looks at t, they must have landed after equally many loops."""
+    if len(all_landed) == 1:
+        return all_landed[0]
+    return Landed(
+        [row for landed in all_landed for row in landed.sequences],
+        beside([landed.state for landed in all_landed]),
+        torch.cat([landed.taken for landed in all_landed]),
+    )
+
+
+def beside(states: Several[State]) -> State:
+    """The rows of several states, in this order."""
+    frames = [state.frame for state in states]
+    views = [state.memory for state in states if isinstance(state.memory, PagedView)]
+    joined: dict[str, Any] = {}
+    for name in (field.name for field in fields(Frame)):
+        parts = [getattr(frame, name) for frame in frames]
+        joined[name] = None if parts[0] is None else torch.cat(parts)
+    return replace(
+        states[0], z=torch.cat([state.z for state in states]), frame=Frame(**joined), memory=PagedView.beside(views)
+    )
 
 
 class Flight:
-    """`moving` and `taken` are [R, L], `caps` the loops after which each row stops whatever its rule says [R]."""
+    """`depths` are the loops that rows have taken, `caps` those after which they stop whatever their rule says.
+
+    Where rows have several new positions, `moving` and `taken` [R, L] tell these apart.
+    """
 
     def __init__(self, model: LoopedLM, cache: PagedCache, sequences: Several[Sequence], count: int) -> None:
         """The next `count` tokens of each sequence, before their first loop."""
-        self.model, self.sequences = model, list(sequences)
+        self.model, self.sequences, self.count = model, list(sequences), count
         device = model.tokens.weight.device
         ids = torch.tensor([row.chunk(count) for row in sequences], device=device)
-        places = Places(
-            torch.tensor([row.lane for row in sequences], device=device),
-            torch.tensor([row.settled for row in sequences], device=device),
-            count,
-        )
-        most = torch.tensor([row.wanted.loops for row in sequences], device=device)
-        self.state = next(model.unroll(ids, memory=PagedView(cache, places, torch.zeros_like(most), most)))
-        self.caps = torch.tensor([row.cap for row in sequences], device=device)
+        numbers = torch.tensor([(row.lane, row.settled, 0, row.wanted.loops) for row in sequences], device=device)
+        lanes, begins, depths, most = numbers.T.contiguous()
+        self.state = next(model.unroll(ids, memory=PagedView(cache, Places(lanes, begins, count), depths, most)))
+        self.depths, self.caps = [0] * len(ids), [row.cap for row in sequences]
         self.moving = torch.ones(ids.shape, dtype=torch.bool, device=device)
         self.taken = torch.zeros(ids.shape, dtype=torch.long, device=device)
         self._sort_by_rule()
@@ -50,82 +85,83 @@ class Flight:
         return len(self.sequences)
 
     @property
-    def count(self) -> int:
-        """New positions of each row."""
-        return self.moving.shape[1]
-
-    @property
     def view(self) -> PagedView:
         assert isinstance(self.state.memory, PagedView)
         return self.state.memory
 
     def join(self, other: Flight) -> None:
         """Take in the rows of another flight."""
-        mine, its = self.state, other.state
-        memory = replace(
-            self.view,
-            places=self.view.places.beside(other.view.places),
-            depths=torch.cat([self.view.depths, other.view.depths]),
-            most=torch.cat([self.view.most, other.view.most]),
-        )
-        self.state = replace(mine, z=torch.cat([mine.z, its.z]), frame=mine.frame.beside(its.frame), memory=memory)
+        self.state = beside([self.state, other.state])
         self.sequences += other.sequences
-        self.caps = torch.cat([self.caps, other.caps])
-        self.moving = torch.cat([self.moving, other.moving])
-        self.taken = torch.cat([self.taken, other.taken])
+        self.depths += other.depths
+        self.caps += other.caps
+        if self.count > 1:
+            self.moving = torch.cat([self.moving, other.moving])
+            self.taken = torch.cat([self.taken, other.taken])
         self._sort_by_rule()
 
     def keep(self, rows: list[int]) -> None:
         """Go on with these rows alone."""
-        chosen = torch.tensor(rows, dtype=torch.long, device=self.caps.device)
+        chosen = torch.tensor(rows, dtype=torch.long, device=self.taken.device)
         self.sequences = [self.sequences[row] for row in rows]
+        self.depths, self.caps = [self.depths[row] for row in rows], [self.caps[row] for row in rows]
+        if not rows:
+            return
         self.state = self.state.rows(chosen)
-        self.caps, self.moving, self.taken = self.caps[chosen], self.moving[chosen], self.taken[chosen]
+        if self.count > 1:
+            self.moving, self.taken = self.moving[chosen], self.taken[chosen]
         self._sort_by_rule()
 
     def advance(self) -> Landed | None:
         """One more loop for every row; those that are done leave."""
         before, view = self.state, self.view
         self.state = replace(before.step(), memory=view.at(view.depths + 1))
-        self.taken += self.moving
-        done = self.view.depths >= self.caps
+        self.depths = [depth + 1 for depth in self.depths]
+        done = [depth >= cap for depth, cap in zip(self.depths, self.caps, strict=True)]
+        if self.count > 1:
+            self.taken += self.moving
         if self._rules:
-            self._apply_rules(before)
-            done |= ~self.moving.any(1)
-        if not bool(done.any()):
+            self._apply_rules(before, done)
+        if not any(done):
             return None
-        leaving = done.nonzero()[:, 0].tolist()
-        landed = self._land(leaving)
-        self.keep((~done).nonzero()[:, 0].tolist())
+        landed = self._land([row for row, left in enumerate(done) if left])
+        self.keep([row for row, left in enumerate(done) if not left])
         return landed
 
     def _land(self, rows: list[int]) -> Landed:
-        chosen = torch.tensor(rows, device=self.caps.device)
-        state = self.state.rows(chosen)
-        state.rest()
-        assert state.memory is not None
-        outputs = self.model.outputs(state.hidden, state.memory.coda())
-        return Landed([self.sequences[row] for row in rows], outputs, self.taken[chosen])
+        if self.count == 1:  # then a row's loops are its only position's
+            self.taken = torch.tensor(self.depths, device=self.taken.device)[:, None]
+        whole = Landed(self.sequences, self.state, self.taken)
+        return whole if len(rows) == len(self) else whole.keep(rows)
 
-    def _apply_rules(self, before: State) -> None:
+    def _apply_rules(self, before: State, done: list[bool]) -> None:
+        """Mark the rows whose rule says that they are done."""
         if self.count > 1:  # a position that has stopped keeps its state while its neighbours move
             self.state = replace(self.state, z=torch.where(self.moving[..., None], self.state.z, before.z))
-        for rule, (rows, thresholds) in self._rules.items():
-            old, new = before.rows(rows), self.state.rows(rows)
-            moved = rule.statistic(self.model, old.hidden, new.hidden, self.view.rows(rows).codas())
-            self.moving[rows] &= moved > thresholds
+        for rule, (places, rows, thresholds) in self._rules.items():
+            old, new = (before, self.state) if rows is None else (before.rows(rows), self.state.rows(rows))
+            assert isinstance(new.memory, PagedView)
+            codas = new.memory.codas() if self.model.coda else NO_PAST
+            moving = rule.statistic(self.model, old.hidden, new.hidden, codas) > thresholds
+            if self.count > 1:
+                chosen = slice(None) if rows is None else rows
+                self.moving[chosen] &= moving
+                moving = self.moving[chosen]
+            for place, moves in zip(places, moving.any(1).tolist(), strict=True):
+                done[place] = done[place] or not moves
 
     def _sort_by_rule(self) -> None:
-        """{rule: its rows [r] and their thresholds [r, 1]}"""
+        """{rule: the places of its rows, the same as a tensor [r] unless it is all of them, their thresholds [r, 1]}"""
         found: dict[ExitRule, list[int]] = {}
         for place, row in enumerate(self.sequences):
             if row.wanted.threshold is not None:
                 found.setdefault(row.wanted.rule, []).append(place)
         like = self.state.z
-        self._rules: dict[ExitRule, tuple[Tensor, Tensor]] = {}
-        for rule, rows in found.items():
-            thresholds = [[self.sequences[row].wanted.threshold] for row in rows]
+        self._rules: dict[ExitRule, tuple[list[int], Tensor | None, Tensor]] = {}
+        for rule, places in found.items():
+            thresholds = [[self.sequences[place].wanted.threshold] for place in places]
             self._rules[rule] = (
-                torch.tensor(rows, device=like.device),
+                places,
+                None if len(places) == len(self) else torch.tensor(places, device=like.device),
                 torch.tensor(thresholds, dtype=like.dtype, device=like.device),
             )

@@ -1,16 +1,58 @@
-"""The vocabulary head: for whom it is worth waiting, and what is told of its logits."""
+"""The vocabulary head: how it is computed, for whom it is worth waiting, and what is told of its logits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from scse.model import LoopedLM
 from scse.serve.sequence import Token
 
 FIXED_SHARE = 0.6  # of a call's time, which does not grow with its rows: the weights are read from memory once a call
 SMOOTHING = 0.2
+LEAST_PACKED = 1 << 20  # weights; a smaller head is as fast without
+
+
+class Head:
+    """Logits of a few rows. The weights are laid out anew for that, once, where the processor's library can.
+
+    An ordinary product of sixteen rows with a large head spends much of its time on the layout. The copy takes as much
+    memory as the weights, and does not follow them if they change.
+    """
+
+    def __init__(self, model: LoopedLM) -> None:
+        self.model = model
+        self._packed = _packed(model.head_weight.detach())
+
+    def __call__(self, outputs: Tensor) -> Tensor:
+        """[R, d] -> [R, V]"""
+        if self._packed is None:
+            return self.model.head(outputs)
+        normed = self.model.normed(outputs)
+        logits: Tensor = torch.ops.mkldnn._linear_pointwise(normed, self._packed, None, "none", [], "")
+        return logits
+
+
+def _packed(weight: Tensor) -> Tensor | None:
+    """The weights as oneDNN multiplies them fastest; None where it does not apply. `torch.compile` does the same."""
+    if weight.device.type != "cpu" or weight.dtype != torch.float32 or weight.numel() < LEAST_PACKED:
+        return None
+    try:
+        found: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight)
+        torch.ops.mkldnn._linear_pointwise(weight.new_zeros(1, weight.shape[1]), found, None, "none", [], "")
+    except (AttributeError, RuntimeError):  # a build of torch without it
+        return None
+    return found
+
+
+def likeliest(logits: Tensor) -> list[int]:
+    """The first of the largest numbers in each row [R, V]; on a processor numpy finds it many times faster."""
+    numbers = logits.float() if logits.dtype.itemsize < 4 else logits
+    found: list[int] = numbers.cpu().numpy().argmax(1).tolist()
+    return found
 
 
 class Patience:

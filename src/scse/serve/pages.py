@@ -8,6 +8,7 @@ keys and values; a position that rests lets all deeper loops point to one entry,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -186,10 +187,6 @@ class Places:
     def rows(self, keep: Tensor) -> Places:
         return Places(self.lanes[keep], self.begins[keep], self.count)
 
-    def beside(self, other: Places) -> Places:
-        """The rows of both, ours first."""
-        return Places(torch.cat([self.lanes, other.lanes]), torch.cat([self.begins, other.begins]), self.count)
-
 
 @dataclass(frozen=True)
 class PagedView:
@@ -221,6 +218,14 @@ class PagedView:
     def codas(self) -> Codas:
         """What the coda has seen of earlier positions one loop ago and now, for exit rules."""
         return self.at(self.depths - 1).coda(0), self.coda(0)
+
+    @staticmethod
+    def beside(views: Sequence[PagedView]) -> PagedView:
+        """The rows of several views of one cache, with equally many new positions, in this order."""
+        places = [view.places for view in views]
+        lanes, begins = torch.cat([one.lanes for one in places]), torch.cat([one.begins for one in places])
+        depths, most = torch.cat([view.depths for view in views]), torch.cat([view.most for view in views])
+        return PagedView(views[0].cache, Places(lanes, begins, places[0].count), depths, most)
 
     def rows(self, keep: Tensor) -> PagedView:
         return PagedView(self.cache, self.places.rows(keep), self.depths[keep], self.most[keep])

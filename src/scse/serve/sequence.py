@@ -94,6 +94,11 @@ class Sequence:
         """New tokens so far."""
         return len(self.tokens) - len(self.wanted.prompt)
 
+    @property
+    def awaits_a_token(self) -> bool:
+        """Whether the next position to be settled predicts a new token."""
+        return self.wanted.new_tokens > 0 and self.settled >= len(self.wanted.prompt) - 1
+
     def chunk(self, most: int) -> list[int]:
         """The next tokens to take through the loops."""
         return self.tokens[self.settled : self.settled + most]
