@@ -316,12 +316,12 @@ class Engine:
         self._end(sequence, "failed", "the model's numbers overflowed at this depth; ask for fewer loops")
 
     def _end(self, sequence: Sequence, reason: str, message: str = "") -> None:
-        """Free the lane and what it held, and say why."""
-        self._running.remove(sequence)
+        """Free the lane and what it held, and say why. Others may look at what is running: that ends last."""
         self.cache.release(sequence.lane)
         self.cache.reserve(sequence.need, -1)
         self._promised -= self.cache.need_bytes(sequence.need)
         self._free.append(sequence.lane)
+        self._running.remove(sequence)
         self._tell_end(sequence, reason, message)
 
     def _tell_end(self, sequence: Sequence, reason: str, message: str = "") -> None:
