@@ -27,7 +27,7 @@ def rope(x, base):
     return torch.cat([turned.real, turned.imag], dim=-1).to(x)
 
 
-def attention(x, w, prefix, shape):
+def attention(x, w, prefix, shape, embedded=None):
     batch, length, width = x.shape
     heads, head = shape.heads, width // shape.heads
     groups = heads // (shape.kv_heads or heads)
@@ -42,6 +42,9 @@ def attention(x, w, prefix, shape):
         q, k = rms(q) * w[prefix + "q_norm.weight"], rms(k) * w[prefix + "k_norm.weight"]
     if shape.positions == "rope":
         q, k = rope(q, shape.rope_base), rope(k, shape.rope_base)
+    if embedded is not None:
+        gate = 2 / (1 + torch.exp(-x[..., :32] @ w[prefix + "value_gate.weight"].T))
+        v = v + gate[..., None] * embedded.reshape(v.shape)
     k, v = (torch.stack([part[:, :, h // groups] for h in range(heads)], dim=2) for part in (k, v))
     scores = torch.einsum("bihc,bjhc->bhij", q, k) / math.sqrt(head)
     future = torch.triu(torch.ones(length, length, dtype=torch.bool), diagonal=1)
@@ -50,13 +53,15 @@ def attention(x, w, prefix, shape):
     return mixed @ w[prefix + "out.weight"].T
 
 
-def layer(x, w, prefix, shape, scales=(0, 0), gates=(1, 1)):
+def layer(x, w, prefix, shape, scales=(0, 0), gates=(1, 1), embedded=None):
     """One layer with its residuals: pre-norm, or with norms on both sides of the branches or of the sums."""
 
     def norm(y, name):
         return rms(y) * w[prefix + name + ".weight"]
 
     def mlp(y):
+        if shape.mlp == "relu2":
+            return (y @ w[prefix + "mlp.up.weight"].T).clamp_min(0) ** 2 @ w[prefix + "mlp.down.weight"].T
         gate, up = (y @ w[prefix + "mlp.gate_up.weight"].T).chunk(2, dim=-1)
         return (gate * torch.sigmoid(gate) * up) @ w[prefix + "mlp.down.weight"].T
 
@@ -66,7 +71,7 @@ def layer(x, w, prefix, shape, scales=(0, 0), gates=(1, 1)):
         return y + (norm(branch, name) if shape.sandwich else branch)
 
     seen = (1 + scales[0]) * norm(x, "attention_norm")
-    x = join(x, gates[0] * attention(seen, w, prefix + "attention.", shape), "after_attention")
+    x = join(x, gates[0] * attention(seen, w, prefix + "attention.", shape, embedded), "after_attention")
     return join(x, gates[1] * mlp((1 + scales[1]) * norm(x, "mlp_norm")), "after_mlp")
 
 
@@ -76,19 +81,29 @@ class Reference:
     def __init__(self, weights, shape, options):
         self.w, self.shape, self.o = weights, shape, options
 
-    def layers(self, x, stem, count):
+    def embedded(self, number):
+        """What the values of layer `number` of the model get, those of all even distances from the last."""
+        shape = self.shape
+        last = shape.prelude + shape.core + shape.coda - 1
+        if not shape.value_embeddings or (last - number) % 2:
+            return None
+        earlier = sum(1 for before in range(number) if (last - before) % 2 == 0)
+        return self.w[f"values.{earlier}.weight"][self.ids]
+
+    def layers(self, x, stem, count, first):
         for number in range(count):
-            x = layer(x, self.w, f"{stem}{number}.", self.shape)
+            x = layer(x, self.w, f"{stem}{number}.", self.shape, embedded=self.embedded(first + number))
         return x
 
     def embed(self, ids):
+        self.ids = ids
         e = self.w["tokens.weight"][ids] * self.shape.embed_scale
         if self.shape.positions == "learned":
             e = e + self.w["positions.weight"][: ids.shape[1]]
-        return self.layers(e, "prelude.", self.shape.prelude)
+        return self.layers(e, "prelude.", self.shape.prelude, 0)
 
     def readout(self, h):
-        y = self.layers(h, "coda.", self.shape.coda)
+        y = self.layers(h, "coda.", self.shape.coda, self.shape.prelude + self.shape.core)
         if "final_norm.weight" in self.w:
             y = rms(y) * self.w["final_norm.weight"]
         return y @ self.w["tokens.weight" if self.shape.tied else "unembedding.weight"].T
@@ -96,9 +111,10 @@ class Reference:
     def through(self, x, first=0):
         """R(x): the layers of the core with their residuals."""
         if self.shape.core == 1 and "recurrence.core.block.mlp.down.weight" in self.w:
-            return layer(x, self.w, "recurrence.core.block.", self.shape)
-        for number in range(first, first + self.shape.core):
-            x = layer(x, self.w, f"recurrence.core.blocks.{number}.", self.shape)
+            return layer(x, self.w, "recurrence.core.block.", self.shape, embedded=self.embedded(self.shape.prelude))
+        for number in range(self.shape.core):
+            prefix, embedded = f"recurrence.core.blocks.{first + number}.", self.embedded(self.shape.prelude + number)
+            x = layer(x, self.w, prefix, self.shape, embedded=embedded)
         return x
 
     def core(self, first=0):

@@ -32,6 +32,18 @@ OURO = {
     "rms_norm_eps": 1e-6, "rope_theta": 1000.0, "tie_word_embeddings": False, "hidden_act": "silu",
     "total_ut_steps": 3, "rope_scaling": None, "use_sliding_window": False, "head_dim": 6,
 }  # fmt: skip
+PARCAE = {
+    "_class_name": "ParcaeConfig", "name": "tiny", "n_embd": 40, "num_attention_heads": 4, "num_key_value_heads": 4,
+    "intermediate_size": 56, "block_size": 16, "vocab_size": 280, "padding_multiple": 100, "padded_vocab_size": 300,
+    "n_layers_in_prelude": 2, "n_layers_in_recurrent_block": 2, "n_layers_in_coda": 2, "norm_eps": 1e-5,
+    "block_class_name": "TransformerPreNormBlock", "norm_class_name": "RMSNorm", "mlp_class_name": "BaseMLP",
+    "nonlin_name": "ReLU2", "bias": False, "qk_bias": False, "qk_norm": True, "clip_qkv": None, "logit_softcap": None,
+    "rope_settings": {"use_rope": True, "rope_condense_ratio": 1, "rope_base": 500}, "injection_type": "diagonal",
+    "state_init": "like-init", "init_strategy": "scaled-zero", "recurrent_embedding_dimension": 40,
+    "recurrent_intermediation_embedding_dimension": 56, "recurrent_num_attention_heads": None, "prelude_norm": True,
+    "tie_embeddings": True, "mup_model_scaling_factor": 1, "mean_recurrence": 8, "mean_backprop_depth": 4,
+}  # fmt: skip
+PARCAE_STEMS = [f"{part}.{number}" for part in ("prelude", "core_block", "coda") for number in range(2)]
 
 
 def drawn(shapes, seed=0):
@@ -68,8 +80,24 @@ def ouro_weights():
     return drawn(shapes, seed=1)
 
 
-def norm(x, w):
-    return x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * w
+def parcae_weights():
+    shapes = {"transformer.wte.weight": (300, 40), "transformer.C.weight": (40, 40)}
+    shapes |= {f"transformer.{name}.weight": (40,) for name in ("ln_f", "ln_prelude")}
+    shapes |= {"transformer.adapter.A_log": (40,), "transformer.adapter.dt_bias": (40,)}
+    shapes["transformer.adapter.B"] = (40, 40)
+    for number, stem in enumerate(PARCAE_STEMS):
+        layer = f"transformer.{stem}."
+        shapes |= {f"{layer}norm_1.weight": (40,), f"{layer}norm_2.weight": (40,)}
+        shapes |= {f"{layer}attn.c_{part}.weight": (40, 40) for part in ("q", "k", "v", "proj")}
+        shapes |= {f"{layer}mlp.fc.weight": (56, 40), f"{layer}mlp.proj.weight": (40, 56)}
+        if number % 2:
+            shapes |= {f"{layer}attn.ve_gate.weight": (4, 32), f"value_embeds.{number}.weight": (300, 40)}
+    weights = drawn(shapes, seed=2)
+    return weights | {"lm_head.weight": weights["transformer.wte.weight"].clone(), "freqs_cis": torch.zeros(1, 16, 2)}
+
+
+def norm(x, w, eps=1e-6):
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt() * w
 
 
 def mixed(q, k, v):
@@ -143,6 +171,36 @@ def ouro_logits(w, ids, loops):
     return x @ w["lm_head.weight"].T, torch.stack(gates)
 
 
+def parcae_layer(x, w, number, ids):
+    p = f"transformer.{PARCAE_STEMS[number]}."
+    seen = norm(x, w[p + "norm_1.weight"], 1e-5)
+    q, k, v = ((seen @ w[f"{p}attn.c_{n}.weight"].T).reshape(len(x), 4, 10) for n in "qkv")
+    if number % 2:
+        gate = 2 * torch.sigmoid(seen[:, :32] @ w[p + "attn.ve_gate.weight"].T)
+        v = v + gate[..., None] * w[f"value_embeds.{number}.weight"][ids].reshape(v.shape)
+    q, k = (norm(turned_pairs(part, 500), 1.0, torch.finfo(torch.float32).eps) for part in (q, k))
+    x = x + mixed(q, k, v) @ w[p + "attn.c_proj.weight"].T
+    inner = (norm(x, w[p + "norm_2.weight"], 1e-5) @ w[p + "mlp.fc.weight"].T).clamp_min(0) ** 2 / 2
+    return x + inner @ w[p + "mlp.proj.weight"].T
+
+
+def parcae_logits(w, ids, loops, start):
+    e = w["transformer.wte.weight"][ids]
+    for number in (0, 1):
+        e = parcae_layer(e, w, number, ids)
+    e, x = norm(e, w["transformer.ln_prelude.weight"], 1e-5), start
+    size = torch.log1p(torch.exp(w["transformer.adapter.dt_bias"]))
+    decay = torch.exp(-size * torch.exp(w["transformer.adapter.A_log"]))
+    for _ in range(loops):
+        x = decay * x + size * (e @ w["transformer.adapter.B"].T)
+        for number in (2, 3):
+            x = parcae_layer(x, w, number, ids)
+    x = x @ w["transformer.C.weight"].T
+    for number in (4, 5):
+        x = parcae_layer(x, w, number, ids)
+    return norm(x, w["transformer.ln_f.weight"], 1e-5) @ w["lm_head.weight"].T
+
+
 def written(folder, config, weights):
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
@@ -167,6 +225,20 @@ def test_huginn(tmp_path):
 
 
 @torch.no_grad()
+def test_parcae(tmp_path):
+    weights = parcae_weights()
+    model, plan = read_foreign(written(tmp_path / "theirs", PARCAE, weights), "parcae")
+    assert plan.loops == 8
+    assert model.recurrence.start.std == pytest.approx(math.sqrt(2 / 200))
+    ids = some_ids(2, 9, vocabulary=300)
+    start = model.recurrence.begin(model.embed(ids)).start
+    for row in range(2):
+        for loops in (1, 4):
+            wanted = parcae_logits(weights, ids[row], loops, start[row])
+            torch.testing.assert_close(model(ids, loops)[row], wanted, rtol=1e-4, atol=2e-3)
+
+
+@torch.no_grad()
 def test_ouro(tmp_path):
     weights = ouro_weights()
     model, plan = read_foreign(written(tmp_path / "theirs", OURO, weights), "ouro")
@@ -184,7 +256,8 @@ def test_ouro(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "config", "make"), [("huginn", HUGINN, huginn_weights), ("ouro", OURO, ouro_weights)]
+    ("source", "config", "make"),
+    [("huginn", HUGINN, huginn_weights), ("parcae", PARCAE, parcae_weights), ("ouro", OURO, ouro_weights)],
 )
 def test_the_commands_work_on_an_import(source, config, make, tmp_path, capsys):
     folder, out = written(tmp_path / "theirs", config, make()), tmp_path / "ours"
@@ -218,7 +291,18 @@ def test_what_cannot_be_read_is_named(tmp_path):
         folder = written(tmp_path / str(number), config, tensors)
         with pytest.raises(UserError, match=message):
             read_foreign(folder, "huginn")
-    with pytest.raises(UserError, match="squared ReLUs"):
+    for change, message in [
+        ({"injection_type": "linear"}, "injection_type='linear'"),
+        ({"recurrent_embedding_dimension": 64}, "recurrent_embedding_dimension=64"),
+        ({"rope_settings": {"rope_condense_ratio": 2}}, "rope_condense_ratio=2"),
+        ({"n_layers_in_prelude": 1}, "without gates"),
+    ]:
+        (folder / "config.json").write_text(json.dumps(PARCAE | change))
+        with pytest.raises(UserError, match=message):
+            read_foreign(folder, "parcae")
+    (folder / "config.json").write_text(json.dumps(PARCAE))
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="is a pickle, which is not opened"):
         read_foreign(folder, "parcae")
     with pytest.raises(UserError, match="did you mean 'ouro'"):
         read_foreign(folder, "uoro")

@@ -15,10 +15,14 @@ from scse import LoopedLM, ModelConfig, Shape, load_model, model_config, save_mo
 from scse.accounting import count_parameters, flop_proxy
 from scse.config import assemble
 from scse.errors import UserError
+from scse.evaluation.perplexity import perplexity_over_depths
+from scse.evaluation.rules import RULES
 from scse.flops import layer_flops
+from scse.generation.quality import cached_perplexity
 from scse.nn.attention import rotate
+from scse.progress import SILENT
 from scse.records import read_records
-from tinymodels import SHAPES, TINY, some_ids, tiny
+from tinymodels import SHAPES, TINY, VALUED, some_ids, tiny
 
 RESULTS = Path(__file__).parents[1] / "results"
 OPENED = [name for name in SHAPES if name != "block"]
@@ -54,6 +58,30 @@ def test_every_parameter_has_a_gradient_and_is_saved(family, tmp_path):
     loaded = load_model(tmp_path)
     assert loaded.config == model.config
     assert torch.equal(loaded(ids, 3), model(ids, 3))
+
+
+@pytest.mark.parametrize("family", ["parcae", "sc-cond-subtractive", "universal", "unshared-3", "centred-huginn"])
+def test_value_embeddings(family, tmp_path):
+    """Of their token and nobody else's: against the reference, cached, in rows of a batch, through a file."""
+    model, ids = tiny(family, shape=VALUED, spread=0.1), some_ids()
+    assert len(model.values) == 3
+    with torch.no_grad():
+        logits = model(ids, 3)
+        torch.testing.assert_close(logits, reference_logits(model, ids, 3), rtol=0, atol=1e-10)
+        states = list(islice(model.unroll(ids), 3))
+        row = states[2].rows(torch.tensor([False, True, False])).step()
+        torch.testing.assert_close(model.readout(row.hidden)[0], logits[1], rtol=0, atol=1e-12)
+        found = RULES.find("relative").statistic(model, states[1].hidden, states[2].hidden)
+        moved = (states[2].hidden - states[1].hidden)[..., : TINY.width].norm(dim=-1)
+        torch.testing.assert_close(found, moved / states[2].hidden[..., : TINY.width].norm(dim=-1), rtol=1e-9, atol=0)
+        tokens = ids.numpy()[:1].repeat(2, 1).ravel().astype("uint16")
+        cached = cached_perplexity(model, tokens, 3, "exact", 2, None, SILENT)
+        (plain,) = perplexity_over_depths(model, tokens, [3])
+        assert cached.nll == pytest.approx(plain.nll, rel=1e-12)
+    model(ids, 3).logsumexp(-1).sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in model.values.parameters())
+    save_model(model.float(), tmp_path)
+    assert torch.equal(load_model(tmp_path)(ids, 3), model(ids, 3))
 
 
 def test_a_core_of_two_layers_adds_what_both_add():
@@ -93,6 +121,8 @@ def test_counts_follow_the_layers():
     assert count(sandwich=True) == count() + 2 * 24
     assert count(qk_norm=True) == count(qk_bias=True) - 2 * 24 + 2 * 8 == count() + 2 * 8
     assert count(kv_heads=1) == count() - 2 * 24 * 16
+    assert count(mlp="relu2") == count() - 24 * 48
+    assert count(value_embeddings=True) == count() + 61 * 24 + 24 * 3
     assert count(tied=False) == count() + 61 * 24
     assert count(positions="rope") == count() - 16 * 24
     shape = SHAPES["layers"]
@@ -104,6 +134,7 @@ def test_counts_follow_the_layers():
     ({"prelude": -1}, "prelude must be between 0 and"),
     ({"core": 0}, "core must be between 1 and"),
     ({"positions": "rpoe"}, "did you mean 'rope'"),
+    ({"mlp": "relu"}, "did you mean 'relu2'"),
     ({"positions": "rope", "heads": 8}, "even number"),
     ({"kv_heads": 2}, "do not divide 3 heads"),
     ({"stream_norm": True}, "sandwich=true"),

@@ -16,10 +16,14 @@ SHAPES = {
     "layers": replace(TINY, prelude=1, core=2, coda=2),
     "everything": replace(
         TINY, prelude=1, core=2, coda=1, positions="rope", rope_base=100.0, sandwich=True, qk_norm=True, qk_bias=True,
-        kv_heads=1, tied=False, embed_scale=2.0,
+        kv_heads=1, tied=False, embed_scale=2.0, mlp="relu2",
     ),
     "stream": replace(TINY, core=2, coda=1, positions="rope", sandwich=True, stream_norm=True),
 }  # fmt: skip
+# Layers that add embeddings of their tokens to their values: in prelude, core and coda. With them B(0) is not 0.
+VALUED = replace(
+    TINY, prelude=2, core=2, coda=2, positions="rope", qk_norm=True, kv_heads=1, mlp="relu2", value_embeddings=True
+)
 NAMES = [family.name.replace("-N", "-3") for family in FAMILIES]
 
 

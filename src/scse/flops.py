@@ -10,9 +10,12 @@ from scse.config.model import Shape
 
 
 def layer_flops(shape: Shape) -> int:
-    """4d² + 4d·d_kv + 6d·d_ff + 4Ld: one layer on one token, attention counted dense, as in the paper (d_kv = d)."""
-    d = shape.width
-    return 4 * d**2 + 4 * d * shape.kv_width + 6 * d * shape.ff_width + 4 * shape.context * d
+    """4d² + 4d·d_kv + 6d·d_ff + 4Ld: one layer on one token, attention counted dense, as in the paper (d_kv = d).
+
+    An MLP without a gate has two matrices of the three: 4d·d_ff.
+    """
+    d, matrices = shape.width, 3 if shape.mlp == "swiglu" else 2
+    return 4 * d**2 + 4 * d * shape.kv_width + 2 * matrices * d * shape.ff_width + 4 * shape.context * d
 
 
 def body_flops(shape: Shape) -> int:

@@ -25,7 +25,7 @@ from scse.nn.block import Pasts
 from scse.nn.dropout import Dropout
 from scse.nn.loss import counted, head_nll, token_nll
 from scse.recurrence import Frame, Memory, Recurrence, build
-from scse.recurrence.base import Unit
+from scse.recurrence.base import Unit, by_layer
 from scse.trajectory import PARTS, Trajectory, record
 
 
@@ -104,9 +104,13 @@ class LoopedLM(nn.Module):
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.positions = nn.Embedding(shape.context, shape.width) if shape.positions == "learned" else None
         self.dropout = Dropout(shape.dropout)
-        self.prelude = nn.ModuleList(Block(shape) for _ in range(shape.prelude))
+        self.prelude = nn.ModuleList(Block(shape, shape.valued(number)) for number in range(shape.prelude))
         self.recurrence = build(config)
-        self.coda = nn.ModuleList(Block(shape) for _ in range(shape.coda))
+        after = shape.prelude + shape.core
+        self.coda = nn.ModuleList(Block(shape, shape.valued(after + number)) for number in range(shape.coda))
+        self.values = nn.ModuleList(
+            nn.Embedding(shape.vocabulary, shape.kv_width) for _ in filter(shape.valued, range(shape.layers))
+        )
         normed = self.recurrence.reset.normalises and not shape.coda
         self.final_norm = None if normed else RMSNorm(shape.width, shape.norm_eps)
         self.unembedding = None if shape.tied else nn.Linear(shape.width, shape.vocabulary, bias=False)
@@ -151,7 +155,10 @@ class LoopedLM(nn.Module):
         return self.tokens.weight if self.unembedding is None else self.unembedding.weight
 
     def embed(self, ids: Tensor, memory: Memory | None = None) -> Tensor:
-        """e = prelude(P(x)) [B, L, d], at positions 0 … L−1, or those that follow what the memory has seen"""
+        """e = prelude(P(x)) [B, L, d], at positions 0 … L−1, or those that follow what the memory has seen.
+
+        Behind it are the embeddings that layers after the prelude add to their values, where there are any (`Carried`).
+        """
         self._check_ids(ids)
         e: Tensor = self.tokens(ids)
         if self.config.shape.embed_scale != 1:
@@ -160,9 +167,13 @@ class LoopedLM(nn.Module):
             places = torch.arange(ids.shape[1], device=ids.device) if memory is None else memory.positions
             e = e + self.positions(places)
         e = self.dropout(e)
-        if not self.prelude:
-            return e
-        return e + apply_layers(self._blocks(self.prelude), e, None if memory is None else memory.prelude())
+        values = [table(ids) for table in self.values]
+        if self.prelude:
+            blocks, pasts = self._blocks(self.prelude), None if memory is None else memory.prelude()
+            mine, values = values[: (count := sum(b.valued for b in blocks))], values[count:]
+            given = by_layer(torch.cat(mine, dim=-1) if mine else None, blocks)
+            e = e + apply_layers(blocks, e, pasts, embedded=given)
+        return self.recurrence.core.carried.load(e, values)
 
     def unroll(
         self, ids: Tensor, recompute: bool = False, memory: Memory | None = None
@@ -187,8 +198,12 @@ class LoopedLM(nn.Module):
         A coda looks at the positions before each, so it needs them all, from the first or from where `pasts` end.
         Without one, every position is read by itself, and h may be states of any positions [..., d].
         """
-        y: Tensor = self.recurrence.read(hidden)
-        return y + apply_layers(self._blocks(self.coda), y, pasts) if self.coda else y
+        h, values = self.recurrence.core.carried.hidden(hidden)
+        y: Tensor = self.recurrence.read(h)
+        if not self.coda:
+            return y
+        blocks = self._blocks(self.coda)
+        return y + apply_layers(blocks, y, pasts, embedded=by_layer(values, blocks))
 
     def normed(self, outputs: Tensor) -> Tensor:
         """The outputs as the head multiplies them [..., d]"""

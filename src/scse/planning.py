@@ -67,7 +67,8 @@ def parameters(config: TrainConfig) -> int:
     copies = int(row.options[row.numbered]) if row.numbered else 1
     layers = shape.prelude + shape.coda + copies * shape.core
     tables = shape.vocabulary * (1 if shape.tied else 2) + (shape.context if shape.positions == "learned" else 0)
-    return layers * layer_parameters(shape) + tables * shape.width
+    values = sum(map(shape.valued, range(shape.layers))) * shape.vocabulary * shape.kv_width
+    return layers * layer_parameters(shape) + tables * shape.width + values
 
 
 def layer_parameters(shape: Shape) -> int:

@@ -49,11 +49,11 @@ def record(model: LoopedLM, ids: Tensor, loops: int, keep: Collection[str]) -> T
     for state in islice(model.unroll(ids), loops + 1):
         hidden = state.hidden
         if "states" in found:
-            found["states"].append(hidden)
+            found["states"].append(hidden[..., : model.config.shape.width])
         if "deviations" in found:
             found["deviations"].append(state.deviation)
         if "updates" in found and before is not None:
-            found["updates"].append(hidden - before)
+            found["updates"].append((hidden - before)[..., : model.config.shape.width])
         if "predictions" in found:
             found["predictions"].append(model.readout(hidden).argmax(-1))
         before = hidden

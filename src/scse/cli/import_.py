@@ -10,13 +10,13 @@ import argparse
 from pathlib import Path
 
 from scse.cli.common import Arguments, add_json, print_json
-from scse.families import HUGINN, OURO
+from scse.families import HUGINN, OURO, PARCAE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="FOLDER", help="a folder with config.json, safetensors and tokenizer.json")
     parser.add_argument("out", metavar="OUT", help="a folder that does not exist yet")
-    parser.add_argument("--from", dest="source", required=True, metavar="PROJECT", help=f"{HUGINN} or {OURO}")
+    parser.add_argument("--from", dest="source", required=True, metavar="PROJECT", help=f"{HUGINN}, {PARCAE} or {OURO}")
     parser.add_argument("--weights-only", action="store_true", help="write a model folder without a tokenizer")
     add_json(parser)
 

@@ -13,6 +13,7 @@ from scse.errors import UserError, checked_choice, unknown_name
 GPT2_VOCABULARY = 50_257
 
 POSITIONS = ("learned", "rope")
+MLPS = ("swiglu", "relu2")
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,9 @@ class Shape:
     is over the sum with the residual stream (Huginn's form) and not over the branch alone (Ouro's). `qk_norm` and
     `qk_bias` are for queries and keys. `kv_heads` is the number of key and value heads, 0 for as many as heads. `tied`
     says that the head is the token embedding, `embed_scale` what that is multiplied by on its way in. `gate` adds an
-    exit gate to families that have none of their own.
+    exit gate to families that have none of their own. `mlp` is SwiGLU, or W_down relu(W_up x)² (Parcae's). With
+    `value_embeddings` every second layer, counted through prelude, core and coda so that the last is one of them, adds
+    an embedding of its token to its values.
     """
 
     width: int
@@ -52,6 +55,8 @@ class Shape:
     tied: bool = True
     embed_scale: float = 1.0
     gate: bool = False
+    mlp: str = "swiglu"
+    value_embeddings: bool = False
 
     FIRST: ClassVar[tuple[str, ...]] = (
         "width",
@@ -83,6 +88,7 @@ class Shape:
             if not least <= getattr(self, name) <= MOST_LAYERS:
                 raise UserError(f"{name} must be between {least} and {MOST_LAYERS} layers, got {getattr(self, name)}")
         checked_choice("kind of positions", self.positions, POSITIONS)
+        checked_choice("kind of mlp", self.mlp, MLPS)
         if self.positions == "rope" and self.head_width % 2:
             raise UserError(f"rope turns pairs of channels, but a head has {self.head_width}; use an even number")
         if self.stream_norm and not self.sandwich:
@@ -98,6 +104,15 @@ class Shape:
     def kv_width(self) -> int:
         """Of all keys of a position together, or all values."""
         return (self.kv_heads or self.heads) * self.head_width
+
+    @property
+    def layers(self) -> int:
+        """In prelude, core and coda together."""
+        return self.prelude + self.core + self.coda
+
+    def valued(self, number: int) -> bool:
+        """Whether layer `number`, counted through prelude, core and coda, adds an embedding to its values."""
+        return self.value_embeddings and (self.layers - 1 - number) % 2 == 0
 
     def to_dict(self) -> dict[str, Any]:
         return written(self)

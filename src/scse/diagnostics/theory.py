@@ -153,7 +153,7 @@ def one_input(model: LoopedLM, ids: Tensor, targets: Tensor, first: int) -> tupl
         return deviation_map(model.recurrence, t, deviation, frame, masked=False)
 
     def loss(deviation: Tensor) -> Tensor:
-        logits = model.readout(anchor + deviation)
+        logits = model.readout(model.recurrence.read_with(anchor + deviation, frame))
         return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=UNCOUNTED)
 
     start = model.recurrence.coordinates.deviation(frame.start, frame)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scse.config import ModelConfig, Shape
 from scse.errors import UserError
-from scse.families import HUGINN, OURO, PARCAE
+from scse.families import HUGINN, OURO
 from scse.model import model_config
 
 
@@ -111,7 +111,7 @@ def huginn(described: Described) -> Plan:
         made["unembedding.weight"] = (["lm_head.weight"], same)
     for part, stem in (("prelude", "prelude"), ("core", "core_block"), ("coda", "coda")):
         for number in range(layers[part]):
-            made |= _huginn_layer(shape, _ours(part, number, shape), f"transformer.{stem}.{number}.")
+            made |= _huginn_layer(shape, ours(part, number, shape), f"transformer.{stem}.{number}.")
     plan = model_config(HUGINN, shape, options)
     return Plan(plan, int(described.get("mean_recurrence", 8)), made, ("lm_head.weight", "freqs_cis"))
 
@@ -119,7 +119,7 @@ def huginn(described: Described) -> Plan:
 _HUGINN_PARTS = {"prelude": "prelude", "core": "recurrent_block", "coda": "coda"}
 
 
-def _huginn_layer(shape: Shape, ours: str, theirs: str) -> Made:
+def _huginn_layer(shape: Shape, mine: str, theirs: str) -> Made:
     size, width = shape.head_width, shape.width
 
     def turned(qkv: Tensor) -> Tensor:
@@ -131,11 +131,11 @@ def _huginn_layer(shape: Shape, ours: str, theirs: str) -> Made:
 
     names = {"attention_norm": "norm_1", "after_attention": "norm_2", "mlp_norm": "norm_3", "after_mlp": "norm_4"}
     names |= {"attention.out": "attn.proj", "mlp.gate_up": "mlp.fc", "mlp.down": "mlp.proj"}
-    made: Made = {f"{ours}{mine}.weight": ([f"{theirs}{name}.weight"], same) for mine, name in names.items()}
-    made[f"{ours}attention.qkv.weight"] = ([f"{theirs}attn.Wqkv.weight"], turned)
+    made: Made = {f"{mine}{part}.weight": ([f"{theirs}{name}.weight"], same) for part, name in names.items()}
+    made[f"{mine}attention.qkv.weight"] = ([f"{theirs}attn.Wqkv.weight"], turned)
     if shape.qk_bias:
-        for number, mine in enumerate(("q_bias", "k_bias")):
-            made[f"{ours}attention.{mine}"] = ([f"{theirs}attn.qk_bias"], bias(number))
+        for number, part in enumerate(("q_bias", "k_bias")):
+            made[f"{mine}attention.{part}"] = ([f"{theirs}attn.qk_bias"], bias(number))
     return made
 
 
@@ -176,12 +176,12 @@ def ouro(described: Described) -> Plan:
     if not shape.tied:
         made["unembedding.weight"] = (["lm_head.weight"], same)
     for number in range(shape.core):
-        made |= _ouro_layer(_ours("core", number, shape), f"model.layers.{number}.")
+        made |= _ouro_layer(ours("core", number, shape), f"model.layers.{number}.")
     plan = model_config(OURO, shape, {"exit_gate": True})
     return Plan(plan, int(described.get("total_ut_steps", 4)), made, ("lm_head.weight",))
 
 
-def _ouro_layer(ours: str, theirs: str) -> Made:
+def _ouro_layer(mine: str, theirs: str) -> Made:
     names = {
         "attention_norm": "input_layernorm",
         "after_attention": "input_layernorm_2",
@@ -190,21 +190,14 @@ def _ouro_layer(ours: str, theirs: str) -> Made:
         "attention.out": "self_attn.o_proj",
         "mlp.down": "mlp.down_proj",
     }
-    made: Made = {f"{ours}{mine}.weight": ([f"{theirs}{name}.weight"], same) for mine, name in names.items()}
-    made[f"{ours}attention.qkv.weight"] = ([f"{theirs}self_attn.{part}_proj.weight" for part in "qkv"], stacked)
-    made[f"{ours}mlp.gate_up.weight"] = ([f"{theirs}mlp.{part}_proj.weight" for part in ("gate", "up")], stacked)
+    made: Made = {f"{mine}{part}.weight": ([f"{theirs}{name}.weight"], same) for part, name in names.items()}
+    made[f"{mine}attention.qkv.weight"] = ([f"{theirs}self_attn.{part}_proj.weight" for part in "qkv"], stacked)
+    made[f"{mine}mlp.gate_up.weight"] = ([f"{theirs}mlp.{part}_proj.weight" for part in ("gate", "up")], stacked)
     return made
 
 
-def parcae(described: Described) -> Plan:
-    """Parcae's layers have parts that ours lack."""
-    raise UserError(
-        "Parcae's weights cannot be read: its layers have gated value embeddings and a plain MLP of squared ReLUs, "
-        f"which ours do not have; the recurrence itself is the family '{PARCAE}'"
-    )
-
-
-def _ours(part: str, number: int, shape: Shape) -> str:
+def ours(part: str, number: int, shape: Shape) -> str:
+    """Where a layer of ours has its tensors."""
     if part != "core":
         return f"{part}.{number}."
     return "recurrence.core.block." if shape.core == 1 else f"recurrence.core.blocks.{number}."

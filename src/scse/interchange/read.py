@@ -16,7 +16,8 @@ from scse.data import load_tokenizer, settled_corpus
 from scse.errors import UserError, checked_choice
 from scse.families import HUGINN, OURO, PARCAE
 from scse.files import replacing_folder
-from scse.interchange.maps import Described, Plan, huginn, ouro, parcae
+from scse.interchange.maps import Described, Plan, huginn, ouro
+from scse.interchange.parcae import parcae
 from scse.model import LoopedLM
 from scse.nn.without_storage import without_storage
 from scse.persistence import save_model
@@ -25,6 +26,7 @@ from scse.runs.folder import settle_config
 SOURCES: Mapping[str, Callable[[Described], Plan]] = {HUGINN: huginn, OURO: ouro, PARCAE: parcae}
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "model.safetensors"
+PICKLES = ("pytorch_model.bin", "model.pt")
 
 
 def read_foreign(folder: Path, source: str) -> tuple[LoopedLM, Plan]:
@@ -99,14 +101,16 @@ def _opened(folder: Path) -> Iterator[dict[str, safe_open]]:
     names = {WEIGHTS}
     if (folder / INDEX).is_file():
         names = {str(name) for name in _json(folder / INDEX).get("weight_map", {}).values()}
+    elif not (folder / WEIGHTS).is_file() and (found := [name for name in PICKLES if (folder / name).is_file()]):
+        raise UserError(f"{folder / found[0]} is a pickle, which is not opened; docs/rivals.md says how to convert it")
     if any(Path(name).name != name for name in names):
         raise UserError(f"{folder / INDEX} points outside of its folder; it is not followed")
-    found: dict[str, safe_open] = {}
+    files: dict[str, safe_open] = {}
     try:
         for name in sorted(names):
             file = safe_open(folder / name, framework="pt")
-            found |= dict.fromkeys(file.keys(), file)
+            files |= dict.fromkeys(file.keys(), file)
         with torch.no_grad():
-            yield found
+            yield files
     except (OSError, SafetensorError, RuntimeError) as error:
         raise UserError(f"cannot read the weights in {folder}: {error}") from None

@@ -17,6 +17,8 @@ from scse.devices import wide
 from scse.nn.dropout import Dropout
 from scse.nn.norm import RMSNorm
 
+GATING_CHANNELS = 32  # of a position, seen by the gates of its value embedding
+
 
 class Past(Protocol):
     """Keys and values of the positions before the ones at hand."""
@@ -41,9 +43,12 @@ class CausalSelfAttention(nn.Module):
     With `qk_bias` a learned bias is added to q and k, with `qk_norm` each of their heads then goes through an RMSNorm,
     and with rotary positions they are turned last. Where there are fewer key and value heads, neighbouring query
     heads share one. With a `past`, x holds the positions after it, and they attend to it as well.
+
+    A `valued` one is given an embedding of each position's token, and v is W_v x + 2σ(W_g x) · embedding, with a gate
+    for each value head that sees the first 32 channels of x.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, valued: bool = False) -> None:
         super().__init__()
         self.shape = shape
         self.qkv = nn.Linear(shape.width, shape.width + 2 * shape.kv_width, bias=False)
@@ -54,10 +59,12 @@ class CausalSelfAttention(nn.Module):
             nn.Parameter(torch.zeros(count, size)) if shape.qk_bias else None for count in heads
         )
         self.q_norm, self.k_norm = (RMSNorm(size, shape.norm_eps) if shape.qk_norm else None for _ in heads)
+        seen = min(GATING_CHANNELS, shape.width)
+        self.value_gate = nn.Linear(seen, heads[1], bias=False) if valued else None
 
-    def forward(self, x: Tensor, past: Past | None = None) -> Tensor:
+    def forward(self, x: Tensor, past: Past | None = None, embedded: Tensor | None = None) -> Tensor:
         B, L, d = x.shape
-        q, k, v = self._qkv(x, past)
+        q, k, v = self._qkv(x, past, embedded)
         if past is None:
             mixed = F.scaled_dot_product_attention(q, self._shared(k), self._shared(v), is_causal=True)
         else:
@@ -69,22 +76,30 @@ class CausalSelfAttention(nn.Module):
 
     def weights(self, x: Tensor) -> Tensor:
         """softmax(mask(q kᵀ / √k)) [B, H, L, L], for those who want to look: `forward` never holds it."""
-        q, k, _ = self._qkv(x, None)
+        q, k, _ = self._qkv(x, None, None)
         later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
         scores = (q @ self._shared(k).transpose(-1, -2)) / math.sqrt(self.shape.head_width)
         weights: Tensor = scores.masked_fill(later, -math.inf).softmax(-1)
         return weights
 
-    def remember(self, x: Tensor, past: Past) -> None:
+    def remember(self, x: Tensor, past: Past, embedded: Tensor | None = None) -> None:
         """Leave the keys and values of x in the past, and compute nothing else."""
         k, v = F.linear(x, self.qkv.weight[x.shape[-1] :]).chunk(2, dim=-1)
-        past.put(self._heads(k, past, self.k_bias, self.k_norm), self._split(v))
+        past.put(self._heads(k, past, self.k_bias, self.k_norm), self._values(x, v, embedded))
 
-    def _qkv(self, x: Tensor, past: Past | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _qkv(self, x: Tensor, past: Past | None, embedded: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values by head [B, heads, L, k]"""
         q, k, v = self.qkv(x).split([x.shape[-1], self.shape.kv_width, self.shape.kv_width], dim=-1)
         queries = self._heads(q, past, self.q_bias, self.q_norm)
-        return queries, self._heads(k, past, self.k_bias, self.k_norm), self._split(v)
+        return queries, self._heads(k, past, self.k_bias, self.k_norm), self._values(x, v, embedded)
+
+    def _values(self, x: Tensor, v: Tensor, embedded: Tensor | None) -> Tensor:
+        """Values by head, with the embedding of their tokens where the layer has one."""
+        split = self._split(v)
+        if self.value_gate is None or embedded is None:
+            return split
+        gate = 2 * torch.sigmoid(self.value_gate(x[..., : self.value_gate.in_features]))
+        return split + gate.transpose(1, 2)[..., None] * self._split(embedded)
 
     def _split(self, x: Tensor) -> Tensor:
         """[B, L, heads·k] -> [B, heads, L, k]"""

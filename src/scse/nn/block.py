@@ -30,6 +30,20 @@ class SwiGLU(nn.Module):
         return output
 
 
+class SquaredReLU(nn.Module):
+    """MLP(x) = W_down relu(W_up x)², bias-free, dropout on the output."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.up = nn.Linear(shape.width, shape.ff_width, bias=False)
+        self.down = nn.Linear(shape.ff_width, shape.width, bias=False)
+        self.dropout = Dropout(shape.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.dropout(self.down(F.relu(self.up(x)).square()))
+        return output
+
+
 class Modulation(NamedTuple):
     """What a condition does to a block, each a vector of the model's width: scales of the two normalised inputs (by
     1 + scale) and gates on the two outputs."""
@@ -46,25 +60,33 @@ class Block(nn.Module):
     With the shape's `sandwich` each of the two outputs goes through another RMSNorm before it is added. With
     `stream_norm` it is the sum that does: with n = RMSNorm, y = n(x + Attn(n(x))) and B(x) = n(y + SwiGLU(n(y))) − x.
 
-    Every projection is bias-free, so B(0) = 0 bit for bit: the zero-preserving core G of the paper is this block.
+    Every projection is bias-free, so B(0) = 0 bit for bit: the zero-preserving core G of the paper is this block. A
+    `valued` one is also given an embedding of each token for its values, and then B(0) need not be 0.
     `loop` is the step t at which it is being applied, for hooks that want to know.
     """
 
     loop: int | None = None
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, valued: bool = False) -> None:
         super().__init__()
+        self.valued = valued
         self.stream_norm = shape.stream_norm
         self.attention_norm = RMSNorm(shape.width, shape.norm_eps)
-        self.attention = CausalSelfAttention(shape)
+        self.attention = CausalSelfAttention(shape, valued)
         self.mlp_norm = RMSNorm(shape.width, shape.norm_eps)
-        self.mlp = SwiGLU(shape)
+        self.mlp = SwiGLU(shape) if shape.mlp == "swiglu" else SquaredReLU(shape)
         self.after_attention, self.after_mlp = (
             RMSNorm(shape.width, shape.norm_eps) if shape.sandwich else None for _ in range(2)
         )
 
-    def forward(self, x: Tensor, past: Past | None = None, modulation: Modulation | None = None) -> Tensor:
-        a = self.attention(self._before_attention(x, modulation), past)
+    def forward(
+        self,
+        x: Tensor,
+        past: Past | None = None,
+        modulation: Modulation | None = None,
+        embedded: Tensor | None = None,
+    ) -> Tensor:
+        a = self.attention(self._before_attention(x, modulation), past, embedded)
         if modulation is not None:
             a = modulation.attention_gate * a
         a = self._added(x, a, self.after_attention)
@@ -78,9 +100,11 @@ class Block(nn.Module):
         update: Tensor = a + self._added(y, m, self.after_mlp)
         return update
 
-    def remember(self, x: Tensor, past: Past, modulation: Modulation | None = None) -> None:
+    def remember(
+        self, x: Tensor, past: Past, modulation: Modulation | None = None, embedded: Tensor | None = None
+    ) -> None:
         """Leave in the past what later positions need of x."""
-        self.attention.remember(self._before_attention(x, modulation), past)
+        self.attention.remember(self._before_attention(x, modulation), past, embedded)
 
     def _before_attention(self, x: Tensor, modulation: Modulation | None) -> Tensor:
         seen: Tensor = self.attention_norm(x)
@@ -100,25 +124,43 @@ class Pasts(Protocol):
     def layer(self, number: int) -> Past: ...
 
 
+Embedded = Sequence[Tensor | None]  # for the values of each layer; None for those that take none
+
+
 def apply_layers(
-    layers: Sequence[Block], x: Tensor, pasts: Pasts | None = None, modulations: Sequence[Modulation] | None = None
+    layers: Sequence[Block],
+    x: Tensor,
+    pasts: Pasts | None = None,
+    modulations: Sequence[Modulation] | None = None,
+    embedded: Embedded | None = None,
 ) -> Tensor:
     """B(x) = M(x) − x with M the composition of the layers x ← x + B_l(x): the sum of what each of them adds."""
     total: Tensor | None = None
     for number, block in enumerate(layers):
         past = None if pasts is None else pasts.layer(number)
         modulation = None if modulations is None else modulations[number]
-        update = block(x if total is None else x + total, past, modulation)
+        update = block(
+            x if total is None else x + total, past, modulation, None if embedded is None else embedded[number]
+        )
         total = update if total is None else total + update
     return torch.zeros_like(x) if total is None else total
 
 
 def remember_layers(
-    layers: Sequence[Block], x: Tensor, pasts: Pasts, modulations: Sequence[Modulation] | None = None
+    layers: Sequence[Block],
+    x: Tensor,
+    pasts: Pasts,
+    modulations: Sequence[Modulation] | None = None,
+    embedded: Embedded | None = None,
 ) -> None:
     """Leave in the pasts what later positions need of x. The last layer computes its keys and values alone."""
     *before, last = layers
     if before:
-        x = x + apply_layers(before, x, pasts, modulations)
+        x = x + apply_layers(before, x, pasts, modulations, embedded)
     number = len(before)
-    last.remember(x, pasts.layer(number), None if modulations is None else modulations[number])
+    last.remember(
+        x,
+        pasts.layer(number),
+        None if modulations is None else modulations[number],
+        None if embedded is None else embedded[number],
+    )

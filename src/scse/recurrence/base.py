@@ -10,15 +10,16 @@ anchor inside the loop. All diagnostics are written against `deviation_map` alon
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from scse.config.model import Shape
 from scse.errors import UserError
-from scse.nn.block import Pasts
+from scse.nn.block import Block, Pasts
 
 if TYPE_CHECKING:
     from scse.recurrence.recurrence import Recurrence
@@ -29,7 +30,8 @@ class Frame:
     """What one input fixes for its whole unroll, computed once before the loop.
 
     `embedding`, `hidden_anchor` are in hidden coordinates; `start`, `anchor` in native ones. `drive` is what the
-    drive unit prepared from the input. Families without an anchor hold None.
+    drive unit prepared from the input. Families without an anchor hold None. Where layers add embeddings of their
+    tokens to their values, `core_values` are those of the core and `coda_values` those of the coda, as `Carried` says.
     """
 
     embedding: Tensor
@@ -37,6 +39,8 @@ class Frame:
     start: Tensor
     anchor: Tensor | None
     drive: Tensor | None
+    core_values: Tensor | None = None
+    coda_values: Tensor | None = None
 
     def rows(self, keep: Tensor) -> Frame:
         """The frame of some rows of the batch."""
@@ -56,6 +60,60 @@ class Frame:
             mine = getattr(self, name)
             changed[name] = None if mine is None else change(mine, getattr(other, name))
         return Frame(**changed)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Value embeddings travel behind a vector of width d: of core and coda behind e, of the coda behind h.
+
+    There they are multiplied by 2⁻⁶⁰, which loses nothing and weighs nothing in the norms of states that exit rules and
+    readers look at. `core` and `coda` are how many numbers of each.
+    """
+
+    width: int = 0
+    core: int = 0
+    coda: int = 0
+
+    WEIGHT: ClassVar[float] = 2.0**-60
+
+    @classmethod
+    def of(cls, shape: Shape) -> Carried:
+        first, last = shape.prelude, shape.prelude + shape.core
+        core, coda = (
+            sum(map(shape.valued, numbers)) * shape.kv_width
+            for numbers in (range(first, last), range(last, shape.layers))
+        )
+        return cls(shape.width, core, coda)
+
+    @property
+    def any(self) -> bool:
+        return self.core + self.coda > 0
+
+    def load(self, e: Tensor, values: Sequence[Tensor]) -> Tensor:
+        """e with the values of core and coda behind it"""
+        return torch.cat([e, *(self.WEIGHT * value for value in values)], dim=-1) if values else e
+
+    def embedding(self, loaded: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """e, the values of the core, and those of the coda, as they travel"""
+        if not self.any:
+            return loaded, None, None
+        e, core, coda = loaded.split([self.width, self.core, self.coda], dim=-1)
+        return e, core / self.WEIGHT if self.core else None, coda if self.coda else None
+
+    def hidden(self, loaded: Tensor) -> tuple[Tensor, Tensor | None]:
+        """h, and the values of the coda"""
+        if not self.coda:
+            return loaded, None
+        h, coda = loaded.split([self.width, self.coda], dim=-1)
+        return h, coda / self.WEIGHT
+
+
+def by_layer(values: Tensor | None, layers: Sequence[Block]) -> list[Tensor | None] | None:
+    """The values of some layers, one after another, for each of them that takes some."""
+    if values is None:
+        return None
+    parts = iter(values.chunk(sum(layer.valued for layer in layers), dim=-1))
+    return [next(parts) if layer.valued else None for layer in layers]
 
 
 class LoopMemory(Protocol):

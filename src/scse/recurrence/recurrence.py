@@ -83,6 +83,7 @@ class Recurrence(nn.Module):
 
     def begin(self, e: Tensor, positions: Tensor | None = None) -> Frame:
         """Everything the input e fixes, once. Its positions are 0 … L−1 unless others are given [B, L]."""
+        e, core_values, coda_values = self.core.carried.embedding(e)
         h = self.start(e, positions)
         hidden_anchor = self.anchor(e, h)
         return Frame(
@@ -91,6 +92,8 @@ class Recurrence(nn.Module):
             start=self.coordinates.enter(h, hidden_anchor),
             anchor=self.coordinates.native_anchor(hidden_anchor),
             drive=self.drive.prepare(e, hidden_anchor),
+            core_values=core_values,
+            coda_values=coda_values,
         )
 
     def step(self, t: int, z: Tensor, frame: Frame, masked: bool = True, memory: LoopMemory | None = None) -> Tensor:
@@ -109,8 +112,13 @@ class Recurrence(nn.Module):
         self.mask.remember(self.coordinates, z, frame, memory)
 
     def hidden(self, z: Tensor, frame: Frame) -> Tensor:
-        """The hidden state h that z stands for."""
-        return self.coordinates.hidden(z, frame)
+        """The hidden state h that z stands for, with what a coda needs for its values behind it."""
+        return self.read_with(self.coordinates.hidden(z, frame), frame)
+
+    @staticmethod
+    def read_with(h: Tensor, frame: Frame) -> Tensor:
+        """A hidden state as the readout takes it."""
+        return h if frame.coda_values is None else torch.cat([h, frame.coda_values], dim=-1)
 
     @property
     def step_dependent(self) -> bool:
@@ -132,7 +140,8 @@ class Recurrence(nn.Module):
     def zero_preserving(self) -> bool:
         """Claims T_t(0; e) = 0 exactly, before the mask: a zero state gives a zero input, or cancels."""
         native_zero = self.coordinates.anchor_is_zero
-        return native_zero and (self.drive.keeps_zero or self.update.cancels_at_anchor)
+        keeps_zero = self.drive.keeps_zero and not self.core.carried.core
+        return native_zero and (keeps_zero or self.update.cancels_at_anchor)
 
     @property
     def anchor_preserving(self) -> bool:

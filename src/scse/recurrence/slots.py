@@ -16,7 +16,7 @@ from torch import Tensor
 
 from scse.nn import Block, apply_layers, remember_layers
 from scse.nn.block import Modulation, Pasts
-from scse.recurrence.base import Coordinates, Frame, LoopMemory, Unit
+from scse.recurrence.base import Carried, Coordinates, Frame, LoopMemory, Unit, by_layer
 
 
 class Start(Unit, ABC):
@@ -51,6 +51,7 @@ class Core(Unit, ABC):
 
     trained_depth: int | None = None  # the one depth it is trained at; None: sampled depths
     applied: Callable[..., Tensor] = staticmethod(apply_layers)  # or what it was compiled to
+    carried: Carried = Carried()
 
     @abstractmethod
     def layers(self, t: int) -> list[Block]:
@@ -64,17 +65,17 @@ class Core(Unit, ABC):
         """What conditions each layer at step t."""
         return None
 
-    def forward(self, t: int, x: Tensor, past: Pasts | None = None) -> Tensor:
+    def forward(self, t: int, x: Tensor, past: Pasts | None = None, values: Tensor | None = None) -> Tensor:
         layers = self.layers(t)
         for block in layers:
             block.loop = t
         applied = self.applied if past is None else apply_layers
-        return applied(layers, x, past, self.modulations(t))
+        return applied(layers, x, past, self.modulations(t), by_layer(values, layers))
 
-    def remember(self, t: int, x: Tensor, past: Pasts) -> None:
+    def remember(self, t: int, x: Tensor, past: Pasts, values: Tensor | None = None) -> None:
         """Leave in the past what later positions need of x at step t."""
         if layers := self.layers(t):
-            remember_layers(layers, x, past, self.modulations(t))
+            remember_layers(layers, x, past, self.modulations(t), by_layer(values, layers))
 
 
 class Update(Unit, ABC):
@@ -93,9 +94,9 @@ class Update(Unit, ABC):
         """Leave in the memory what later positions need of a state that rests at z."""
 
     @staticmethod
-    def body(core: Core, t: int, x: Tensor, memory: LoopMemory | None, number: int) -> Tensor:
+    def body(core: Core, t: int, x: Tensor, frame: Frame, memory: LoopMemory | None, number: int) -> Tensor:
         """B(x), the step's `number`-th application of the core."""
-        update: Tensor = core(t, x, None if memory is None else memory.past(number))
+        update: Tensor = core(t, x, None if memory is None else memory.past(number), frame.core_values)
         return update
 
 

@@ -7,8 +7,13 @@ from torch import Tensor, nn
 from scse.config.model import MOST_LAYERS, Shape
 from scse.errors import UserError
 from scse.nn import Block
-from scse.recurrence.base import Frame, LoopMemory, anchor_of
+from scse.recurrence.base import Carried, Frame, LoopMemory, anchor_of
 from scse.recurrence.slots import Core, Drive, Update
+
+
+def core_block(shape: Shape, number: int) -> Block:
+    """Layer `number` of a core."""
+    return Block(shape, shape.valued(shape.prelude + number))
 
 
 class SharedCore(Core):
@@ -16,10 +21,11 @@ class SharedCore(Core):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
+        self.carried = Carried.of(shape)
         if shape.core == 1:
-            self.block = Block(shape)  # the name that it has in all weights of one layer
+            self.block = core_block(shape, 0)  # the name that it has in all weights of one layer
         else:
-            self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.core))
+            self.blocks = nn.ModuleList(core_block(shape, number) for number in range(shape.core))
 
     def layers(self, t: int) -> list[Block]:
         return _blocks(self)
@@ -37,7 +43,8 @@ class UnsharedCore(Core):
         super().__init__()
         if not 1 <= layers <= MOST_LAYERS:
             raise UserError(f"layers must be at least 1 and at most {MOST_LAYERS}, got {layers}")
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(layers * shape.core))
+        self.carried = Carried.of(shape)
+        self.blocks = nn.ModuleList(core_block(shape, number % shape.core) for number in range(layers * shape.core))
         self.each = shape.core
         self.trained_depth = layers
 
@@ -59,10 +66,10 @@ class Direct(Update):
         self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory | None = None
     ) -> tuple[Tensor, Tensor]:
         x: Tensor = drive(t, z, frame.drive)
-        return x, self.body(core, t, x, memory, 0)
+        return x, self.body(core, t, x, frame, memory, 0)
 
     def remember(self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
-        core.remember(t, drive(t, z, frame.drive), memory.past(0))
+        core.remember(t, drive(t, z, frame.drive), memory.past(0), frame.core_values)
 
 
 class Subtractive(Direct):
@@ -77,10 +84,10 @@ class Subtractive(Direct):
     def forward(
         self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory | None = None
     ) -> tuple[Tensor, Tensor]:
-        at_anchor = self.body(core, t, drive(t, anchor_of(frame.anchor), frame.drive), memory, 1)
+        at_anchor = self.body(core, t, drive(t, anchor_of(frame.anchor), frame.drive), frame, memory, 1)
         x, u = super().forward(core, drive, t, z, frame, memory)
         return x, u - at_anchor
 
     def remember(self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
         super().remember(core, drive, t, z, frame, memory)
-        core.remember(t, drive(t, anchor_of(frame.anchor), frame.drive), memory.past(1))
+        core.remember(t, drive(t, anchor_of(frame.anchor), frame.drive), memory.past(1), frame.core_values)
