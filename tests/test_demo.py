@@ -49,6 +49,8 @@ def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, monkeypatc
         assert f'href="{file}"' in page
         assert "lens-data" in (tmp_path / "report" / file).read_text()
     assert (tmp_path / "report" / "figures" / "demo-depth-response.png").stat().st_size > 10_000
+    assert 'href="figures/chase-exit-depths.svg"' in page
+    assert "<svg" in (tmp_path / "report" / "figures" / "chase-exit-depths.svg").read_text()
 
     metrics = next((tmp_path / "demo").glob("scse-*/seed0/metrics.jsonl"))
     before = metrics.read_text()

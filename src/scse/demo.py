@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from scse.config import protocol
-from scse.demo_chase import CEILING, CHASE, SHOWN, accuracies, exits
+from scse.demo_chase import CEILING, CHASE, SHOWN, accuracies, draw_exits, exits
 from scse.demo_chase import findings as chase_findings
 from scse.devices import resolve_device
 from scse.errors import RunFailure
@@ -37,6 +37,7 @@ WRITTEN_DEPTHS = (1, 8, 48)
 WRITTEN_TOKENS = 24
 LENSED = ("scse", "looped")
 LENSED_LOOPS = 24
+EXIT_DEPTHS = "figures/chase-exit-depths.svg"
 LENSED_TEXT = "def main():\n    for name in sorted(names):\n        print(name, file=sys.stderr)\n    return 0\n"
 _ADAPTIVE = [Column(f"Adaptive {budget}", "adaptive", budget=budget) for budget in BUDGETS]
 
@@ -113,14 +114,17 @@ def run_demo(
         if not values_of(records, preset, member.arm, suite.columns[0]):
             raise RunFailure(f"{member.name} failed: {reason}")
     texts = [member for member in wanted if member not in chasing]
-    write_report([SHOWN, DEMO], preset, records, report, write_lenses(chasing, texts, report))
+    settled = exits({member.arm.family: member.folder for member in chasing}, size.windows, device)
+    links = {**write_lenses(chasing, texts, report), EXIT_DEPTHS: "loops taken over hops needed"}
+    write_report([SHOWN, DEMO], preset, records, report, links)
+    draw_exits(settled, report / EXIT_DEPTHS)
     shown = Numbers(preset, records)
     adaptive = shown.adaptive(_ADAPTIVE, 2)
     depths, anchor = shown.rows(loops(*DEPTHS), 2), shown.rows([FIRST_BIAS, LATE_BIAS, LATE_ENERGY], 4)
     chase = accuracies(preset, records)
     return Demo(
         chase=chase,
-        exits=exits({member.arm.family: member.folder for member in chasing}, size.windows, device),
+        exits=settled,
         chase_findings=chase_findings(chase),
         depths=depths,
         adaptive=adaptive,

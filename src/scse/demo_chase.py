@@ -88,3 +88,12 @@ def findings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         f"{every[UNSHARED]:.1%}, {abs(ahead):.0f} points {'behind' if ahead >= 0 else 'ahead'}"
     )
     return sentences
+
+
+def draw_exits(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """The same means as a picture: hops on x, loops on y."""
+    from scse.report.exit_depths import draw_exit_depths
+    from scse.report.figures import save_figure
+
+    lines = {str(row["family"]): {n: row[_hops(n)] for n in range(HOPS + 1) if _hops(n) in row} for row in rows}
+    save_figure(draw_exit_depths(lines, "hop", "mean loops until an answer stays as it was"), path)

@@ -97,8 +97,10 @@ def test_early_exit_and_generation_work_on_a_problem(copy, capsys):
     assert {row["mode"] for row in rows} == {"offline", "online"}
     assert rows[0]["mean_depth"] == rows[1]["mean_depth"]
     assert set(rows[0]["by_difficulty"]) <= {"1", "2"}
-    assert main([*line[:-1], "--mode", "token"]) == 0
+    picture = copy / "exits.svg"
+    assert main([*line[:-1], "--mode", "token", "--picture", str(picture)]) == 0
     assert "Mean loops by difficulty" in capsys.readouterr().out
+    assert "<svg" in picture.read_text()
     assert main(["generate", str(copy), "--prompt", "a→b b→b a?", "--max-new-tokens", "3"]) == 0
     assert capsys.readouterr().out.startswith("a→b b→b a? ")
     assert main(["generate", str(copy), "--prompt", "a→b bb"]) == 2

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import sys
 from typing import TYPE_CHECKING
 
 from scse.cli.common import (
@@ -24,6 +25,7 @@ from scse.cli.common import (
     positive_ints,
     print_json,
     print_rows,
+    require_picture,
     require_positive,
     selection_of,
 )
@@ -48,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"validation windows to choose thresholds on (default: all; with --limit at least {CALIBRATION_WINDOWS})",
     )
     parser.add_argument("--mode", metavar="M", help="offline, online or token (default: offline and online)")
+    parser.add_argument("--picture", metavar="P", help="of a problem: loops taken over loops needed (.png or .svg)")
     add_precision(parser)
     add_compile(parser)
     add_evaluation(parser)
@@ -57,9 +60,11 @@ def run(args: Arguments) -> None:
     from scse.config.adaptive import EXAMPLE_MODES, AdaptiveSettings
     from scse.errors import UserError
     from scse.machine import keep_freed_memory
+    from scse.problems import PROBLEMS
     from scse.tasks.adaptive import Adaptive, calibration_windows
 
     require_positive(args, "ceiling", "batch", "limit", "calibrate")
+    require_picture("--picture", args.picture)
     if args.quality is None and max(args.budgets) > args.ceiling:
         raise UserError(f"a budget of {max(args.budgets)} is above the ceiling of {args.ceiling}; raise --ceiling")
     if args.quality is not None and args.mode == "token":
@@ -74,11 +79,15 @@ def run(args: Arguments) -> None:
     )
     keep_freed_memory()
     opened = open_chosen(args.run, args)
+    if args.picture and opened.config.corpus not in PROBLEMS:
+        raise UserError("--picture needs a run on a problem: of text nobody knows how many loops it needs")
     found = Adaptive().at(opened, selection_of(args), settings).keep(opened)
     if args.json:
         print_json(found.rows)
     else:
         print_adaptive(found)
+    if args.picture:
+        draw(found, PROBLEMS.find(opened.config.corpus).step, args)
     for fault in found.faults:
         log.warning("%s", fault)
 
@@ -95,3 +104,18 @@ def print_adaptive(found: Evaluated) -> None:
     ]
     if loops:
         print_rows(loops, False, title="Mean loops by difficulty of the hardest answer (mode token: of each answer)")
+
+
+def draw(found: Evaluated, step: str, args: Arguments) -> None:
+    """Loops taken over loops needed, a line for each budget; 'online' decides as 'offline' does: one line for both."""
+    from scse.files import expand
+    from scse.report.exit_depths import draw_exit_depths
+    from scse.report.figures import save_figure
+
+    lines: dict[str, dict[int, float]] = {}
+    for row in found.rows:
+        label = f"budget {row['budget']}{', every answer by itself' * (row['mode'] == 'token')}"
+        lines.setdefault(label, {int(steps): mean for steps, mean in row.get("by_difficulty", {}).items()})
+    whose = "an answer" if args.mode == "token" else "an example, by its hardest answer"
+    save_figure(draw_exit_depths(lines, step, f"mean loops taken by {whose}"), expand(args.picture))
+    print(f"picture: {args.picture}", file=sys.stderr if args.json else sys.stdout)
