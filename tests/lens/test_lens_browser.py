@@ -217,6 +217,18 @@ def test_a_link_reproduces_the_view(pair, tab):
     assert again.evaluate("[lens.state.T, lens.state.i, lens.state.tau]") == [8, -1, None]
 
 
+def test_a_link_brings_its_cell_into_sight(address, tab):
+    page = tab(address + f"#token=30&T={LOOPS}", width=390)
+    for token, loop in ((29, LOOPS), (0, 0)):
+        place = cell(page, token + 1, loop)
+        box = page.locator(GRID).bounding_box()
+        assert 0 < place["x"] < box["width"]
+        assert 0 < place["y"] < box["height"]
+        page.evaluate("location.hash = '#token=1&T=0'")
+        until(page, "lens.state.i === 0")
+        settled(page)
+
+
 def test_markup_stays_text(address, tab):
     page = tab(address + "#token=9&T=2")
     page.wait_for_selector("[data-figure^=attention] svg")

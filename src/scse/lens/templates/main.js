@@ -26,7 +26,7 @@ class View {
       const tau = Number(event.target.value.trim().replace(",", "."));
       this.set(Number.isFinite(tau) && tau >= 0 && event.target.value.trim() ? { tau } : {}, "exits");
     });
-    addEventListener("hashchange", () => { this.readAddress(); this.refresh("all"); });
+    addEventListener("hashchange", () => { this.readAddress(); this.drawNow("all"); this.showChosen(); });
     addEventListener("resize", () => this.refresh("layout"));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh("all"));
   }
@@ -47,6 +47,7 @@ class View {
     this.describe();
     this.readAddress();
     this.drawNow("all");
+    this.showChosen();
   }
 
   section(run, place) {
@@ -128,6 +129,8 @@ class View {
   }
   close() { this.set({ i: -1 }); }
   show(cell) { for (const grid of this.grids) grid.show(cell); }
+  /** A link may name a cell that is out of sight. */
+  showChosen() { if (this.state.i >= 0) this.show({ i: this.state.i, t: this.state.T }); }
 
   scrolled(from) {
     for (const grid of this.grids) {
