@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 import sys
+from operator import itemgetter
 from pathlib import Path
 
+import torch
+from safetensors import safe_open
 from safetensors.torch import load_file
 
 from forked import scse as scse
@@ -63,7 +67,17 @@ def run(corpus: Path, out: Path, family: str = "scse", run_options: dict | None 
 def final_tensors(out: Path):
     """Weights and moments of the newest checkpoint."""
     newest = max((out / "checkpoints").glob("step-*"), key=lambda path: int(path.name[5:]))
-    return load_file(newest / "model.safetensors"), load_file(newest / "optimizer.safetensors")
+    if (newest / "model.safetensors").exists():
+        return load_file(newest / "model.safetensors"), load_file(newest / "optimizer.safetensors")
+    rows = {}
+    for path in newest.glob("shard-*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            begins = json.loads(file.metadata()["DCP_SHARDING_INFO"])
+            for name, tensor in load_file(path).items():
+                rows.setdefault(name, []).append((begins[name]["saved_offsets"], tensor))
+    tensors = {name: torch.cat([part for _, part in sorted(parts, key=itemgetter(0))]) for name, parts in rows.items()}
+    moments = {name for name in tensors if name.startswith(("exp_avg.", "exp_avg_sq."))}
+    return {n: tensors[n] for n in tensors.keys() - moments}, {n: tensors[n] for n in moments}
 
 
 def command(corpus: Path, out: Path, *extra: str, **changes) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -117,18 +118,26 @@ class LoopedLM(nn.Module):
         self.init_weights(seed)
 
     @torch.no_grad()
-    def init_weights(self, seed: int) -> None:
-        """Draw every matrix in the order of the modules, independently of torch's global random state."""
+    def init_weights(
+        self,
+        seed: int,
+        put: Callable[[Tensor, Tensor], object] = Tensor.copy_,
+        start: Callable[[Unit], None] = methodcaller("start_values"),
+    ) -> None:
+        """Draw every matrix in the order of the modules, independently of torch's global random state.
+
+        Where weights are spread over processes, `put` and `start` say how one gets its numbers and a unit its start.
+        """
         generator = torch.Generator().manual_seed(seed)
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding) and not module.weight.is_meta:
                 drawn = torch.empty(module.weight.shape).normal_(0.0, self.config.shape.init_std, generator=generator)
-                module.weight.copy_(drawn)
+                put(module.weight, drawn)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 module.bias.zero_()
         for module in self.modules():
             if isinstance(module, Unit):
-                module.start_values()
+                start(module)
 
     @property
     def device(self) -> torch.device:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -24,14 +24,18 @@ DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 
 def save_model(model: LoopedLM, folder: str | Path) -> None:
     """Write the weights, then the configuration, which carries the hash of both."""
-    folder = Path(folder)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    write_model(model.config, Path(folder), lambda file: save_file(weights, file, metadata={"format": "pt"}))
+
+
+def write_model(config: ModelConfig, folder: Path, write: Callable[[Path], None]) -> None:
+    """The same with weights that `write` puts into the file it is given."""
     with replacing(folder / WEIGHTS_FILE) as temporary:
         try:
-            save_file(weights, temporary, metadata={"format": "pt"})
+            write(temporary)
         except SafetensorError as error:
             raise OSError(f"cannot write {folder / WEIGHTS_FILE}: {error}") from None
-    stated = {"model": model.config.to_dict(), "weights": file_hash(folder / WEIGHTS_FILE)}
+    stated = {"model": config.to_dict(), "weights": file_hash(folder / WEIGHTS_FILE)}
     write_sealed(folder / CONFIG_FILE, FORMAT, stated)
 
 

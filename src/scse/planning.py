@@ -18,7 +18,7 @@ from scse.flops import layer_flops, token_flops
 
 GIB = 2**30
 WEIGHT, GRADIENT, MOMENTS, COPY = 4, 4, 8, 2  # bytes per parameter; COPY is autocast's, in 16 bits
-STRATEGIES = ("ddp", "fsdp")
+COUNTED = ("ddp", "fsdp")  # the strategies whose memory is counted
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,9 @@ from scse.runs.checkpoint import (
     CheckpointStore,
     TrainingTensors,
     Validation,
-    collect,
-    restore,
     verify,
 )
+from scse.runs.restoring import collect, restore
 from scse.training import trainer
 from scse.training.optimiser import make_optimiser
 from tinymodels import shift_tensors
@@ -192,16 +191,6 @@ def test_an_old_checkpoint_with_a_damaged_state_is_pruned_like_any_other(corpus,
     run(corpus, tmp_path / "out", run_options={"keep": 1})
     assert "step-1" not in os.listdir(checkpoints)
     assert "step-9" in os.listdir(checkpoints)
-
-
-def test_a_process_that_does_not_lead_keeps_nothing_of_what_is_gathered(corpus, tmp_path, monkeypatch):
-    model = LoopedLM(config_for(corpus).model)
-    optimiser = make_optimiser(model, config_for(corpus))
-    gathered = []
-    monkeypatch.setattr(checkpoint, "whole", lambda tensor: gathered.append(tuple(tensor.shape)) or tensor)
-    kept, dropped = (collect(model, optimiser, keep) for keep in (True, False))
-    assert (dropped.weights, dropped.moments) == ({}, {})
-    assert gathered == 2 * [tuple(tensor.shape) for tensor in kept.weights.values()], "all take part"
 
 
 def test_a_checkpoint_saved_twice_is_the_second(tmp_path):

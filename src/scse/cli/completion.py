@@ -79,6 +79,7 @@ def names_by_argument() -> dict[str, tuple[str, ...]]:
     from scse.cli.families import example
     from scse.config import PROTOCOLS, SCALES
     from scse.config.adaptive import MODES
+    from scse.config.training import STRATEGIES
     from scse.evaluation.rules import RULES
     from scse.families import FAMILIES
     from scse.planning import ACCELERATORS, PLANNED
@@ -104,7 +105,7 @@ def names_by_argument() -> dict[str, tuple[str, ...]]:
         "mode": tuple(MODES),
         "split": ("train", "validation", "test"),
         "precision": ("auto", "float32", "bfloat16"),
-        "strategy": ("ddp", "fsdp"),
+        "strategy": STRATEGIES,
         "cache": ("exact", "shared"),
         "completion shell": ("bash", "zsh", "fish"),
         **dict.fromkeys(("prompt", "tag", "set", "slurm_set", "gain", "host", "api_key", "serve name", "url"), ()),

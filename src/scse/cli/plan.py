@@ -115,11 +115,11 @@ def suite_runs(args: Arguments) -> list[tuple[str, TrainConfig]]:
 
 
 def about_run(config: TrainConfig, chosen: Sequence[Accelerator], gpus: int) -> dict[str, Any]:
-    from scse.planning import GIB, STRATEGIES, checkpoint_bytes, memory, parameters
+    from scse.planning import COUNTED, GIB, checkpoint_bytes, memory, parameters
 
     rows = []
     for accelerator in chosen:
-        for strategy in STRATEGIES if gpus > 1 else STRATEGIES[:1]:
+        for strategy in COUNTED if gpus > 1 else COUNTED[:1]:
             for recompute in (False, True):
                 found = memory(config, strategy, gpus, accelerator.memory * GIB, recompute)
                 row: dict[str, Any] = {"accelerator": accelerator.name, "strategy": strategy, "recompute": recompute}

@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoint_minutes(parser)
     parser.add_argument("--keep", type=int, default=2, metavar="K", help="checkpoints kept, besides the best")
     parser.add_argument("--recompute", action="store_true", help="trade time for memory: recompute inside each loop")
-    parser.add_argument("--strategy", default="ddp", metavar="S", help="ddp or fsdp, with more than one process")
+    parser.add_argument("--strategy", default="ddp", metavar="S", help="ddp, fsdp or hsdp, with more than one process")
     parser.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)

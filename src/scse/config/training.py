@@ -14,6 +14,7 @@ from scse.config.stored import check_fields, written
 from scse.data import DataConfig
 from scse.errors import UserError, unknown_name
 
+STRATEGIES = ("ddp", "fsdp", "hsdp")
 PRECISIONS = ("auto", "float32", "bfloat16")
 PRECISIONS_OF_INFERENCE = ("float32", "bfloat16")
 
@@ -190,8 +191,8 @@ class RunOptions:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not self.checkpoint_minutes > 0:
             raise UserError(f"checkpoint_minutes must be more than 0, got {self.checkpoint_minutes}")
-        if self.strategy not in ("ddp", "fsdp"):
-            raise unknown_name("strategy", self.strategy, ("ddp", "fsdp"))
+        if self.strategy not in STRATEGIES:
+            raise unknown_name("strategy", self.strategy, STRATEGIES)
 
 
 def data_config(config: TrainConfig, options: RunOptions) -> DataConfig:

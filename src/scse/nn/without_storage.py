@@ -1,4 +1,4 @@
-"""Models of names, shapes and types alone, for those who count, check and compare."""
+"""Models of names, shapes and types alone, for those who count, check, compare and divide."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from torch.overrides import TorchFunctionMode
 
 
@@ -21,7 +23,7 @@ class _Undrawn(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         given = dict(kwargs or {})
-        if getattr(func, "__module__", "") == "torch.nn.init":
+        if getattr(func, "__module__", "") == "torch.nn.init" and given["tensor"].is_meta:
             return given["tensor"]
         return func(*args, **given)
 
@@ -33,3 +35,20 @@ def without_storage() -> Iterator[None]:
     """
     with torch.device("meta"), _Undrawn():
         yield
+
+
+@contextmanager
+def matrices_without_storage() -> Iterator[None]:
+    """Linear maps and embeddings that are built here take no memory; every other parameter has its value."""
+
+    def forgotten(module: nn.Module, name: str, parameter: nn.Parameter) -> nn.Parameter | None:
+        if not isinstance(module, nn.Linear | nn.Embedding):
+            return None
+        return nn.Parameter(torch.empty_like(parameter, device="meta"), parameter.requires_grad)
+
+    hook = register_module_parameter_registration_hook(forgotten)  # type: ignore[arg-type]  # it may return one
+    try:
+        with _Undrawn():
+            yield
+    finally:
+        hook.remove()

@@ -2,10 +2,11 @@
 
     checkpoints/step-400/model.safetensors      the weights, by their names in the model
                          optimizer.safetensors  AdamW's two moments, as exp_avg.<name> and exp_avg_sq.<name>
-                         state.json             step, validation perplexity and its depth, sha256 of the other two
+                         state.json             step, validation perplexity and its depth, sha256 of the other
                                                 files and of itself
 
-Random streams and the position in the data are functions of the step (`streams.py`, `batches.py`).
+Processes that each own a part of the tensors write a file each instead (`sharded.py`). Random streams and the position
+in the data are functions of the step (`streams.py`, `batches.py`).
 """
 
 from __future__ import annotations
@@ -14,19 +15,22 @@ import errno
 import logging
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from scse.errors import RunFailure, UserError
-from scse.files import file_hash, read_sealed, share, sync, write_sealed
-from scse.runs.shards import fill, whole
+from scse.files import content_hash, file_hash, read_sealed, share, sync, write_sealed
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
 
 FORMAT = 2
 UNSTATED_LOOPS = 8  # of every validation before checkpoints said theirs
@@ -45,11 +49,33 @@ class Validation:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint on disk."""
+    """A verified checkpoint on disk. `digest` is the hash of its weights, or of all hashes where they are in shards."""
 
     folder: Path
     step: int
     validation: Validation | None
+    digest: str = ""
+
+    @property
+    def in_shards(self) -> bool:
+        return not (self.folder / WEIGHTS).is_file()
+
+    @property
+    def weights(self) -> Path:
+        """The file that tells these weights from any others."""
+        return self.folder / (STATE if self.in_shards else WEIGHTS)
+
+
+@dataclass(frozen=True)
+class TrainingTensors:
+    """Weights by parameter name, and moments by exp_avg.<name> and exp_avg_sq.<name>: whole, or a process's part."""
+
+    weights: dict[str, Tensor]
+    moments: dict[str, Tensor]
+
+    @property
+    def all(self) -> dict[str, Tensor]:
+        return {**self.weights, **self.moments}
 
 
 class CheckpointStore:
@@ -90,30 +116,66 @@ class CheckpointStore:
         One that is `interim` (a stop, or much time since the last) goes as soon as there is a newer one: however often
         a run is disturbed, it ends with the checkpoints of an undisturbed one.
         """
-        final = self.folder / f"step-{step}"
-        partial = self.folder / f".step-{step}.partial"
-        try:
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
-            save_file(tensors.weights, partial / WEIGHTS, metadata={"format": "pt"})
-            save_file(tensors.moments, partial / MOMENTS, metadata={"format": "pt"})
+        with self._failing(step):
+            unfinished = self._begin(step)
             hashes = {}
-            for name in (WEIGHTS, MOMENTS):
-                share(partial / name)
-                sync(partial / name)
-                hashes[name] = file_hash(partial / name)
-            ppl, loops = (validation.ppl, validation.loops) if validation else (None, None)
-            state = {"step": step, "validation_ppl": ppl, "validation_loops": loops, "files": hashes}
-            write_sealed(partial / STATE, FORMAT, {**state, **({INTERIM: True} if interim else {})})
-            if final.exists():
-                shutil.rmtree(final)
-            os.replace(partial, final)
-            sync(self.folder)
+            for name, part in ((WEIGHTS, tensors.weights), (MOMENTS, tensors.moments)):
+                held = {key: tensor.detach().cpu().contiguous() for key, tensor in part.items()}
+                save_file(held, unfinished / name, metadata={"format": "pt"})
+                share(unfinished / name)
+                sync(unfinished / name)
+                hashes[name] = file_hash(unfinished / name)
+            self._seal(step, validation, interim, hashes)
+
+    def save_shards(
+        self,
+        step: int,
+        tensors: TrainingTensors,
+        validation: Validation | None,
+        interim: bool = False,
+        background: dist.ProcessGroup | None = None,
+    ) -> Saving:
+        """The same where every process owns a part of each tensor; all call it together, and the leader seals it.
+
+        In the `background` if there is a group for that: see `sharded.write`.
+        """
+        from scse.runs.sharded import ShardWriter, write
+
+        sealed = partial(self._seal, step, validation, interim)
+        writer = ShardWriter(self._partial(step), partial(self._begin, step), sealed)
+        with self._failing(step):
+            return Saving(self, step, write(writer, tensors.all, background))
+
+    def _partial(self, step: int) -> Path:
+        return self.folder / f".step-{step}.partial"
+
+    def _begin(self, step: int) -> Path:
+        """An empty folder beside the place of a checkpoint."""
+        shutil.rmtree(self._partial(step), ignore_errors=True)
+        self._partial(step).mkdir(parents=True)
+        return self._partial(step)
+
+    def _seal(self, step: int, validation: Validation | None, interim: bool, hashes: Mapping[str, str]) -> None:
+        """Say what the files are, and put them in their place."""
+        final, unfinished = self.folder / f"step-{step}", self._partial(step)
+        ppl, loops = (validation.ppl, validation.loops) if validation else (None, None)
+        state = {"step": step, "validation_ppl": ppl, "validation_loops": loops, "files": dict(sorted(hashes.items()))}
+        write_sealed(unfinished / STATE, FORMAT, {**state, **({INTERIM: True} if interim else {})})
+        if final.exists():
+            shutil.rmtree(final)
+        os.replace(unfinished, final)
+        sync(self.folder)
+        self.prune()
+
+    @contextmanager
+    def _failing(self, step: int) -> Iterator[None]:
+        """What cannot be written is removed and told in one line."""
+        try:
+            yield
         except (OSError, SafetensorError) as error:
             # safetensors wraps the operating system's error in its own; the text still carries it.
-            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(self._partial(step), ignore_errors=True)
             raise RunFailure(self._write_failure(step, error)) from error
-        self.prune()
 
     def prune(self) -> None:
         """Keep the newest, the newest `keep` that are not interim, and the best by validation.
@@ -155,71 +217,19 @@ class CheckpointStore:
         )
 
 
-@dataclass(frozen=True)
-class TrainingTensors:
-    """Weights and optimiser moments as whole CPU tensors by parameter name."""
+class Saving:
+    """A checkpoint that may still be on its way to the disk."""
 
-    weights: dict[str, Tensor]
-    moments: dict[str, Tensor]
+    def __init__(self, store: CheckpointStore, step: int, pending: Any) -> None:
+        self.store, self.step, self.pending = store, step, pending
 
+    def wait(self) -> None:
+        """Until it is there. All processes call it together."""
+        from scse.runs.sharded import causes
 
-def collect(model: nn.Module, optimiser: torch.optim.Optimizer, keep: bool = True) -> TrainingTensors:
-    """Gather what a checkpoint holds. All processes must call it together; those that do not `keep` it drop each tensor
-    as soon as it has been gathered.
-    """
-    moments = (
-        (f"{moment}.{name}", optimiser.state[parameter][moment])
-        for name, parameter in model.named_parameters()
-        if parameter in optimiser.state
-        for moment in ("exp_avg", "exp_avg_sq")
-    )
-    return TrainingTensors(_gathered(model.named_parameters(), keep), _gathered(moments, keep))
-
-
-def _gathered(tensors: Iterable[tuple[str, Tensor]], keep: bool) -> dict[str, Tensor]:
-    found = {}
-    for name, tensor in tensors:
-        gathered = whole(tensor)
-        if keep:
-            found[name] = gathered
-    return found
-
-
-def restore(checkpoint: Checkpoint, model: nn.Module, optimiser: torch.optim.Optimizer, taken: int) -> None:
-    """Put a checkpoint's tensors into a model and its optimiser, sharded or not, bit for bit.
-
-    `taken` counts the optimiser steps behind the moments, those of a run's parents included. The files are read tensor
-    by tensor: no process holds more of them than one beside what it owns.
-    """
-    refuse_misfit(checkpoint.folder, model)
-    with (
-        safe_open(checkpoint.folder / WEIGHTS, framework="pt") as weights,
-        safe_open(checkpoint.folder / MOMENTS, framework="pt") as moments,
-    ):
-        kept = set(moments.keys())
-        for name, parameter in model.named_parameters():
-            fill(parameter, weights.get_tensor(name))
-            if not parameter.requires_grad:
-                continue
-            state = optimiser.state[parameter]
-            state["step"] = torch.tensor(float(taken), device=parameter.device)
-            for moment in ("exp_avg", "exp_avg_sq"):
-                state[moment] = torch.zeros_like(parameter)
-                # A parameter that was frozen in the run this one begins from has none there.
-                if f"{moment}.{name}" in kept:
-                    fill(state[moment], moments.get_tensor(f"{moment}.{name}"))
-
-
-def refuse_misfit(folder: Path, model: nn.Module) -> None:
-    """A checkpoint holds exactly the tensors of the model, or it is of another one."""
-    with safe_open(folder / WEIGHTS, framework="pt") as file:
-        found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    wanted = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    for name in sorted(found.keys() ^ wanted.keys()):
-        raise UserError(f"{folder} does not belong to this model: tensor '{name}' is in only one of them")
-    for name, shape in wanted.items():
-        if found[name] != shape:
-            raise UserError(f"{folder}: tensor '{name}' has shape {found[name]}, the model needs {shape}")
+        if self.pending is not None:
+            with self.store._failing(self.step), causes():
+                self.pending.result()
 
 
 def from_format_1(state: dict[str, Any]) -> dict[str, Any]:
@@ -236,9 +246,12 @@ def verify(folder: Path) -> Checkpoint:
     """The checkpoint in a folder, all hashes checked; a `UserError` names what is wrong."""
     state = read_sealed(folder / STATE, FORMAT, from_format_1)
     try:
-        found = Checkpoint(folder, int(state["step"]), _validation_in(state))
-        hashes = {name: str(state["files"][name]) for name in (WEIGHTS, MOMENTS)}
-    except (KeyError, TypeError, ValueError):
+        hashes = {str(name): str(value) for name, value in state["files"].items()}
+        digest = hashes[WEIGHTS] if WEIGHTS in hashes else content_hash(hashes)
+        found = Checkpoint(folder, int(state["step"]), _validation_in(state), digest)
+        if not hashes or (WEIGHTS in hashes) != (MOMENTS in hashes):
+            raise ValueError("files are missing")
+    except (KeyError, TypeError, ValueError, AttributeError):
         raise UserError(f"{folder / STATE} does not say what a checkpoint must say") from None
     if folder.name != f"step-{found.step}":
         raise UserError(f"{folder / STATE} says step {found.step}")
@@ -249,4 +262,7 @@ def verify(folder: Path) -> Checkpoint:
             raise UserError(f"cannot read {folder / name}: {error.strerror}") from None
         if digest != stated:
             raise UserError(f"{folder / name} does not have the hash written in {STATE}")
+    for path in folder.glob("*.safetensors"):
+        if path.name not in hashes:
+            raise UserError(f"{path} is not of this checkpoint: {STATE} does not know it")
     return found

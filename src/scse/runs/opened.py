@@ -15,19 +15,20 @@ from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
 from scse.devices import autocast, device_name, resolve_device
 from scse.errors import UserError, checked_choice
 from scse.model import LoopedLM
-from scse.persistence import WEIGHTS_FILE, build, load_model
+from scse.persistence import WEIGHTS_FILE, load_model
 from scse.problems import PROBLEMS
 from scse.registry import require_guests
-from scse.runs.checkpoint import WEIGHTS, CheckpointStore
+from scse.runs.checkpoint import CheckpointStore
 from scse.runs.exits import load_gate
 from scse.runs.folder import read_run_config
+from scse.runs.restoring import model_of
 
 log = logging.getLogger("scse")
 
 
 @dataclass(frozen=True)
 class Run:
-    """`step` is the number of optimiser steps behind the weights, `weights` their file.
+    """`step` is the number of optimiser steps behind the weights, `weights` their file (or the one that names it).
 
     `precision` is that of the matrix products.
     """
@@ -98,8 +99,7 @@ def _newest_model(folder: Path, config: TrainConfig) -> tuple[LoopedLM, int, Pat
     store = CheckpointStore(folder / "checkpoints", keep=1)
     while checkpoint := store.newest():
         try:
-            file = checkpoint.folder / WEIGHTS
-            return build(config.model, file).eval(), checkpoint.step, file
+            return model_of(checkpoint, config.model).eval(), checkpoint.step, checkpoint.weights
         except UserError:
             if checkpoint.folder.exists():
                 raise

@@ -15,8 +15,8 @@ from scse.config import Parent, RunOptions, TrainConfig
 from scse.data import Tokenizer, load_tokenizer
 from scse.data.tokenizer import TOKENIZER_FILE
 from scse.errors import UserError
-from scse.files import content_hash, expand, file_hash
-from scse.runs.checkpoint import WEIGHTS, Checkpoint, CheckpointStore, verify
+from scse.files import content_hash, expand
+from scse.runs.checkpoint import Checkpoint, CheckpointStore, verify
 from scse.runs.folder import read_run_config
 
 # What a new run decides for itself.
@@ -75,9 +75,8 @@ def find_start(text: str, out: Path) -> Start:
         raise UserError(f"no run in {folder} (config.json is missing); --from takes RUN or RUN@STEP")
     config, data = there
     found = _newest(folder) if step is None else _at(folder, step)
-    weights = file_hash(found.folder / WEIGHTS)
     total = config.steps_before + found.step
-    return Start(Parent(_hash(config, data), config.seed, found.step, total, weights), config, found.folder)
+    return Start(Parent(_hash(config, data), config.seed, found.step, total, found.digest), config, found.folder)
 
 
 def _named(text: str) -> tuple[Path, int | None]:
@@ -120,7 +119,7 @@ def starting_checkpoint(config: TrainConfig, options: RunOptions) -> Checkpoint 
     if config.parent is None:
         return None
     found = verify(_named_start(options))
-    if file_hash(found.folder / WEIGHTS) != config.parent.weights:
+    if found.digest != config.parent.weights:
         raise UserError(f"{found.folder} does not hold the weights this run began with; restore it, or use a new --out")
     return found
 

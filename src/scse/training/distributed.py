@@ -1,4 +1,4 @@
-"""One process or many: the process group, DDP and FSDP2 around the loss, whole tensors in and out of shards."""
+"""One process or many: the process group, and DDP around the loss. What each process owns alone is in `sharding.py`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
 T = TypeVar("T")
+SHARDED = ("fsdp", "hsdp")
 
 # How long processes wait for each other before they give up: longer than a leader validates, saves or opens its text,
 # shorter than a night lost on a process that hangs. A large corpus is prepared beforehand (`scse data prepare`).
@@ -45,6 +46,10 @@ class World:
     @property
     def leads(self) -> bool:
         return self.rank == 0
+
+    def shards(self, strategy: str) -> bool:
+        """Whether a process owns a part of the weights only."""
+        return self.size > 1 and strategy in SHARDED
 
     def any(self, *flags: bool) -> list[bool]:
         """For each flag whether it is set on any process."""
@@ -108,19 +113,14 @@ def world(device_name: str = "auto") -> Iterator[World]:
         dist.destroy_process_group()
 
 
-def distribute(objective: Objective, strategy: str, world: World) -> nn.Module:
-    """Wrap for more than one process.
+def distribute(objective: Objective, strategy: str, world: World, precision: str) -> nn.Module:
+    """Wrap for more than one process."""
+    if world.shards(strategy):
+        from scse.training.sharding import shard
 
-    FSDP2 shards the model as one group: a shared block in a group of its own would be gathered once per loop.
-    """
-    if world.size == 1:
+        shard(objective, world, precision, replicated=strategy == "hsdp")
         return objective
-    if strategy == "fsdp":
-        from torch.distributed.fsdp import fully_shard
-
-        fully_shard(objective)
-        return objective
-    return DistributedDataParallel(objective)
+    return objective if world.size == 1 else DistributedDataParallel(objective)
 
 
 @contextlib.contextmanager
@@ -138,7 +138,10 @@ def accumulating(module: nn.Module, last: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def gathered(module: nn.Module) -> Iterator[None]:
-    """Whole weights on every process, for evaluation outside the wrapped forward."""
+    """The weights that every step needs whole on every process, for evaluation outside the wrapped forward.
+
+    Layers with a group of their own are gathered when they are used, so all processes must do the same.
+    """
     if is_sharded(module):
         module.unshard()
         try:

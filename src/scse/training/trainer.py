@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from scse.config import RunOptions, TrainConfig, data_config
@@ -21,21 +22,14 @@ from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
 from scse.measure import clock, elapsed
 from scse.model import LoopedLM
-from scse.nn.without_storage import without_storage
-from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, build, save_model, verify_model
+from scse.nn.without_storage import matrices_without_storage, without_storage
+from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, verify_model
 from scse.progress import Meter, progress
 from scse.recurrence import build as build_recurrence
-from scse.runs.checkpoint import (
-    WEIGHTS,
-    Checkpoint,
-    CheckpointStore,
-    Validation,
-    collect,
-    refuse_misfit,
-    restore,
-)
+from scse.runs.checkpoint import Checkpoint, CheckpointStore, Saving, Validation
 from scse.runs.folder import Metrics, MetricsSink, NoMetrics, locked, settle_config, stored_parts, stored_precision
 from scse.runs.parent import inherited_tokenizer, starting_checkpoint
+from scse.runs.restoring import collect, export_model, refuse_misfit, restore
 from scse.runs.shards import is_shard
 from scse.signals import stops_ask
 from scse.training.batches import batch_source
@@ -102,7 +96,11 @@ class Trainer:
         self.micro_batches = self._micro_batches()
         self.batches = batch_source(corpus, self.config)
         self.feed = Feed(self.batches, here.device)
-        self.model = LoopedLM(self.config.model, seed=initialisation_seed(self.config.seed)).to(here.device).train()
+        self.sharded = here.shards(options.strategy)
+        with matrices_without_storage() if self.sharded else contextlib.nullcontext():
+            self.model = LoopedLM(self.config.model, seed=initialisation_seed(self.config.seed)).train()
+        if not self.sharded:
+            self.model.to(here.device)
         if options.compile:
             self.model.compile_step()
         self.store = CheckpointStore(folder / "checkpoints", options.keep)
@@ -114,13 +112,20 @@ class Trainer:
             settle_config(folder, config, digests, self.micro_batches)
         here.from_leader(None)
         self.objective = Objective(self.model, config.objective, config.backprop, options.recompute)
-        self.module = distribute(self.objective, options.strategy, here)
+        self.module = distribute(self.objective, options.strategy, here, config.precision)
+        if self.sharded:
+            from scse.training.sharding import give_storage
+
+            give_storage(self.model, here.device)
         self.optimiser = make_optimiser(self.module, self.config)
         if here.leads and not corpus.tokenizer.is_saved(folder / "model"):
             corpus.tokenizer.save(folder / "model")
         self.rate = 0.0
         self.last: Validation | None = None
         self.saved = time.perf_counter()
+        self.saving: Saving | None = None
+        # An accelerator computes while its host writes; a CPU would share its memory and its time with the writing.
+        self.background = dist.new_group(backend="gloo") if self.sharded and here.device.type != "cpu" else None
 
     def run(self) -> Outcome:
         step = self._resume()
@@ -135,6 +140,7 @@ class Trainer:
                 stopping, late = self.world.any(stop.requested, self._save_is_late())
                 self._milestones(step, stopping or late, metrics)
                 if stopping and step < self.config.steps:
+                    self._wait_until_saved()
                     return Outcome(step, False, self.last, self.world.leads, True)
         self._export()
         return Outcome(step, True, self.last, self.world.leads, stop.requested)
@@ -209,16 +215,29 @@ class Trainer:
             self.last = self._validate()
             metrics.write({"step": step, "validation_ppl": self.last.ppl, "validation_loops": self.last.loops})
         if due or saving:
-            tensors = collect(self.model, self.optimiser, keep=self.world.leads)
-            if self.world.leads:
-                self.store.save(step, tensors, self.last if validated else None, interim=not due)
-            self.saved = time.perf_counter()
+            self._save(step, self.last if validated else None, interim=not due)
+
+    def _save(self, step: int, validation: Validation | None, interim: bool) -> None:
+        tensors = collect(self.model, self.optimiser)
+        if self.sharded:
+            self._wait_until_saved()
+            self.saving = self.store.save_shards(step, tensors, validation, interim, self.background)
+        elif self.world.leads:
+            self.store.save(step, tensors, validation, interim=interim)
+        self.saved = time.perf_counter()
+
+    def _wait_until_saved(self) -> None:
+        """A checkpoint that is written in the background is on the disk after this."""
+        if self.saving is not None:
+            self.saving.wait()
+        self.saving = None
 
     def _validate(self) -> Validation:
         """Perplexity on the first windows of the validation split."""
-        ppl, loops = math.nan, self.options.eval_loops or self.config.max_loops
+        loops = self.options.eval_loops or self.config.max_loops
         with gathered(self.module), autocast(self.config.precision, self.world.device):
-            if self.world.leads:
+            ppl = math.nan
+            if self.world.leads or self.sharded:
                 (result,) = perplexity_over_depths(
                     self.model, self.validation.tokens, [loops], limit=self.options.eval_windows
                 )
@@ -233,6 +252,10 @@ class Trainer:
             start = self.start or starting_checkpoint(self.config, self.options)
             if start is not None:
                 restore(start, self.model, self.optimiser, before)
+            elif self.sharded:
+                from scse.training.sharding import draw
+
+                draw(self.model, initialisation_seed(self.config.seed))
             return 0
         restore(checkpoint, self.model, self.optimiser, before + checkpoint.step)
         self.last = checkpoint.validation
@@ -247,10 +270,11 @@ class Trainer:
 
     def _export(self) -> None:
         """The final model, beside its tokenizer, in `model/`."""
+        self._wait_until_saved()
         if not self.world.leads or _is_whole(self.folder / "model"):
             return
-        final = build(self.config.model, self.store.folder / f"step-{self.config.steps}" / WEIGHTS)
-        save_model(final, self.folder / "model")
+        final = Checkpoint(self.store.folder / f"step-{self.config.steps}", self.config.steps, None)
+        export_model(final, self.config.model, self.folder / "model")
 
     def _micro_batches(self) -> int:
         """Parts of a batch over all processes. N processes with one part each are one process with N parts.

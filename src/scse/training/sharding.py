@@ -1,0 +1,87 @@
+"""FSDP2: weights, gradients and moments divided over the processes, and drawn without anyone holding them all."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.func import functional_call
+
+from scse.errors import UserError
+from scse.model import LoopedLM
+from scse.recurrence.base import Unit
+from scse.recurrence.updates import UnsharedCore
+from scse.runs.shards import fill, whole
+from scse.training.objectives import Objective
+
+if TYPE_CHECKING:
+    from scse.training.distributed import World
+
+
+def shard(objective: Objective, here: World, precision: str, replicated: bool) -> None:
+    """Divide a model over the processes; with `replicated`, over those of a machine, and every machine has all of it.
+
+    Layers that a forward pass applies once (prelude, coda, unshared ones) are groups of their own: gathered when they
+    are needed, in the precision of the products. Everything else is one group, gathered once a step and in float32: a
+    group for the core would be gathered again at every loop, and what moves or reads the state is not to be rounded.
+    """
+    mesh = _mesh(here, replicated)
+    kind = torch.bfloat16 if precision == "bfloat16" else None
+    policy = MixedPrecisionPolicy(param_dtype=kind, reduce_dtype=torch.float32, cast_forward_inputs=False)
+    for layer in layers_of_their_own(objective.model):
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(objective, mesh=mesh)
+
+
+def layers_of_their_own(model: LoopedLM) -> list[nn.Module]:
+    """The layers that a step applies once."""
+    core = model.recurrence.core
+    return [*model.prelude, *(core.blocks if isinstance(core, UnsharedCore) else ()), *model.coda]
+
+
+def _mesh(here: World, replicated: bool) -> DeviceMesh:
+    """Processes by machine, or in one row."""
+    kind = here.device.type
+    if not replicated:
+        return init_device_mesh(kind, (here.size,), mesh_dim_names=("shard",))
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", here.size))
+    if here.size % local:
+        raise UserError(f"hsdp needs as many processes on every machine, and {local} do not divide {here.size}")
+    return init_device_mesh(kind, (here.size // local, local), mesh_dim_names=("replicate", "shard"))
+
+
+def give_storage(model: LoopedLM, device: torch.device) -> None:
+    """Room for the part of each matrix that this process owns."""
+    for module in model.modules():
+        if any(parameter.is_meta for parameter in module.parameters(recurse=False)):
+            module.to_empty(device=device, recurse=False)
+
+
+def draw(model: LoopedLM, seed: int) -> None:
+    """The start values of the same model in one process, bit for bit; one matrix is whole at a time."""
+    model.init_weights(seed, put=fill, start=_start)
+
+
+class _Starting(nn.Module):
+    def __init__(self, unit: Unit) -> None:
+        super().__init__()
+        self.unit = unit
+
+    def forward(self) -> None:
+        self.unit.start_values()
+
+
+@torch.no_grad()
+def _start(unit: Unit) -> None:
+    """Let a unit that has start values of its own set them on whole tensors, and keep what is owned of them."""
+    if type(unit).start_values is Unit.start_values:
+        return
+    owned = dict(unit.named_parameters(prefix="unit"))
+    begun = {name: whole(parameter) for name, parameter in owned.items()}
+    functional_call(_Starting(unit), begun, ())
+    for name, parameter in owned.items():
+        fill(parameter, begun[name])
