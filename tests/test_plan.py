@@ -46,6 +46,8 @@ def test_memory_by_strategy():
     count = parameters(config)
     assert weight_bytes(count, "ddp", 1) == 18 * count
     assert weight_bytes(count, "fsdp", 64) < 0.6 * weight_bytes(count, "ddp", 64)
+    alone = weight_bytes(count, "fsdp", 64) - weight_bytes(count, "fsdp", 64, alone=count // 2, layer=count // 20)
+    assert alone == 10 * (count // 2) - 8 * (count // 20), "layers of their own are not there but for two"
     whole, recomputed = (memory(config, "fsdp", 64, 80 * GIB, recompute) for recompute in (False, True))
     assert recomputed.activations < whole.activations
     roomy = memory(config, "fsdp", 64, 1e15, False)

@@ -71,6 +71,12 @@ def parameters(config: TrainConfig) -> int:
     return layers * layer_parameters(shape) + tables * shape.width + values
 
 
+def layers_alone(config: TrainConfig) -> int:
+    """How many layers a step applies once: those around the loops, and all where none is shared."""
+    shape, row = config.model.shape, FAMILIES.find(config.model.family)
+    return shape.prelude + shape.coda + (int(row.options[row.numbered]) * shape.core if row.numbered else 0)
+
+
 def layer_parameters(shape: Shape) -> int:
     """2d² + 2d·d_kv + 3d·d_ff: half the matrix products of a layer, attention's scores aside."""
     return (layer_flops(shape) - 4 * shape.context * shape.width) // 2
@@ -128,17 +134,18 @@ class Memory:
         return self.weights + self.activations
 
 
-def weight_bytes(count: int, strategy: str, gpus: int) -> float:
+def weight_bytes(count: int, strategy: str, gpus: int, alone: int = 0, layer: int = 0) -> float:
     """What weights, gradients and moments take on each GPU.
 
-    DDP holds all of it and buckets for gradients. FSDP holds a share, and during a step the whole of the one group that
-    the model is: weights, gradients and 16-bit copies.
+    DDP holds all of it and buckets for gradients. FSDP holds a share, and during a step the whole of what every loop
+    needs: weights, gradients and 16-bit copies. Of the `alone` weights in layers that a step applies once, it holds
+    two layers, the one at work and the one that is fetched: weights and gradients, both in 16 bits.
     """
     own = WEIGHT + GRADIENT + MOMENTS
     if gpus == 1:
         return count * (own + COPY)
     if strategy == "fsdp":
-        return count * (own / gpus + WEIGHT + GRADIENT + COPY)
+        return count * own / gpus + (count - alone) * (WEIGHT + GRADIENT + COPY) + 2 * min(layer, alone) * 2 * COPY
     return count * (own + COPY + GRADIENT)
 
 
@@ -160,7 +167,8 @@ def activation_bytes(config: TrainConfig, sequences: int, recompute: bool) -> fl
 
 def memory(config: TrainConfig, strategy: str, gpus: int, available: float, recompute: bool) -> Memory:
     """With as many micro-batches as it takes to fit, if it can be made to."""
-    weights = weight_bytes(parameters(config), strategy, gpus)
+    layer = layer_parameters(config.model.shape)
+    weights = weight_bytes(parameters(config), strategy, gpus, layers_alone(config) * layer, layer)
     each = max(1, config.batch // gpus)
     parts = max(1, config.micro_batches // gpus)
     while True:

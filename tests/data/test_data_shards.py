@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -57,35 +58,39 @@ def test_shards_are_the_same_tokens_and_leave_nothing(documents, tmp_path, monke
     assert stray(tmp_path / "cut") == []
 
 
-# A build whose shards are small and take a moment each, so that there is something to interrupt.
-SLOW = """
-import sys, time
-from scse.data import DataConfig, open_corpus, shards
-shards.SHARD_CHARACTERS = 2000
-write = shards.write_shard
-def slow(*arguments):
-    write(*arguments)
-    print("shard", arguments[1].number, flush=True)
-    time.sleep(0.02)
-shards.write_shard = slow
-print(open_corpus(DataConfig(sys.argv[1], cache_dir=sys.argv[2]), progress=False).split("train").digest)
-"""
+def until_killed(documents: Path, cache: Path, said: int, moments: int) -> None:
+    """A build that says which shards it has written, and kills itself a moment after one of them has begun."""
+    write, begun = shards.write_shard, []
+
+    def dying(*arguments):
+        begun.append(arguments[1].number)
+        if len(begun) == moments:
+            threading.Timer(random.uniform(0, 0.01), os.kill, (os.getpid(), signal.SIGKILL)).start()
+        write(*arguments)
+        os.write(said, f"{arguments[1].number}\n".encode())
+        if len(begun) == moments:
+            time.sleep(60)
+
+    shards.write_shard = dying
+    build(documents, cache)
 
 
-def test_killed_again_and_again_it_loses_at_most_a_shard(documents, tmp_path):
+def test_killed_ten_times_it_loses_at_most_a_shard(documents, tmp_path, small_shards):
+    """A shard that was finished is never written again, and the end is that of an undisturbed build."""
     digest = build(documents, tmp_path / "whole").digest
-    draw, written = random.Random(2), []
-    for _ in range(4):
-        with subprocess.Popen(
-            [sys.executable, "-c", SLOW, str(documents), str(tmp_path / "cut")], stdout=subprocess.PIPE, text=True
-        ) as process:
-            for _ in range(draw.randrange(1, 5)):
-                written.append(process.stdout.readline().strip())
-            process.send_signal(signal.SIGKILL)
-            written += process.stdout.read().split("\n")
-    seen = [line for line in written if line]
-    assert all(line.startswith("shard") for line in seen), "none of them came to the end"
-    assert len(seen) == len(set(seen)), "a shard that was finished was never written again"
+    written: list[str] = []
+    for kill in range(10):
+        reader, writer = os.pipe()
+        process = multiprocessing.get_context("fork").Process(
+            target=until_killed, args=(documents, tmp_path / "cut", writer, 1 + kill % 2)
+        )
+        process.start()
+        os.close(writer)
+        with open(reader) as said:
+            written += said.read().split()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL, "it came to the end"
+    assert len(written) == len(set(written))
     assert build(documents, tmp_path / "cut").digest == digest
     assert stray(tmp_path / "cut") == []
 

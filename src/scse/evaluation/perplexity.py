@@ -6,9 +6,10 @@ Shapes: B batch, L context, d width.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from scse.devices import wide
 from scse.errors import UserError
 from scse.model import LoopedLM
 from scse.progress import progress
+from scse.runs.partial import Partial
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,32 @@ def _cut(tokens: Readable, context: int, rows: Iterable[int]) -> tuple[Tensor, T
     return torch.from_numpy(cut[:, :-1]), torch.from_numpy(cut[:, 1:])
 
 
+@dataclass(frozen=True)
+class _Sums:
+    """What the first batches of an evaluation add up to: targets, and Σ nll by depth."""
+
+    batches: int
+    tokens: int
+    nll: dict[int, Tensor]
+
+    @classmethod
+    def begun(cls, found: Mapping[str, Any], depths: Sequence[int], device: torch.device) -> _Sums:
+        """As `stated` left them, or none yet."""
+        nll = found.get("nll", {})
+        sums = {depth: torch.tensor(nll.get(str(depth), 0.0), dtype=wide(device), device=device) for depth in depths}
+        return cls(found.get("batches", 0), found.get("tokens", 0), sums)
+
+    def plus(self, tokens: int, nll: Mapping[int, Tensor]) -> _Sums:
+        return _Sums(self.batches + 1, self.tokens + tokens, {depth: self.nll[depth] + nll[depth] for depth in nll})
+
+    def values(self) -> dict[int, float]:
+        return dict(zip(self.nll, torch.stack([*self.nll.values()]).tolist(), strict=True))
+
+    def stated(self) -> dict[str, Any]:
+        nll = {str(depth): value for depth, value in self.values().items()}
+        return {"batches": self.batches, "tokens": self.tokens, "nll": nll}
+
+
 @torch.no_grad()
 def perplexity_over_depths(
     model: LoopedLM,
@@ -115,30 +143,47 @@ def perplexity_over_depths(
     batch: int = 32,
     limit: int | None = None,
     show: bool = False,
+    partial: Partial | None = None,
 ) -> list[DepthResult]:
-    """One result per depth, in the order given. `limit` keeps only the first windows, `show` shows progress."""
+    """One result per depth, in the order given. `limit` keeps only the first windows, `show` shows progress.
+
+    With a `partial`, the sums are kept from time to time and when something ends this, and the next one goes on there.
+    """
     if not depths or min(depths) < 1:
         raise UserError(f"depths must be at least 1, got {list(depths)}")
-    sums = {depth: torch.zeros((), dtype=wide(model.device), device=model.device) for depth in depths}
-    count = 0
     was_training = model.training
     model.eval()
     context = model.config.shape.context
     total = target_count(tokens, context, limit)
+    sums = _Sums.begun(partial.found() if partial else {}, depths, model.device)
     try:
         with progress("evaluating", total, "tok", enabled=show) as meter:
-            for inputs, targets in windows(tokens, context, batch, limit):
-                ids, wanted = model.place(inputs, targets)
-                for state in islice(model.unroll(ids), max(depths) + 1):
-                    if state.t in sums:
-                        losses = model.token_nll(state.hidden, wanted)
-                        sums[state.t] += losses.sum(dtype=wide(model.device))
-                count += counted_targets(targets)
+            meter.advance(sums.tokens)
+            for inputs, targets in islice(windows(tokens, context, batch, limit), sums.batches, None):
+                sums = sums.plus(counted_targets(targets), _batch_nll(model, inputs, targets, depths))
                 meter.advance(counted_targets(targets))
+                if partial and partial.due:
+                    partial.keep(sums.stated())
+    except BaseException:
+        if partial and sums.batches:
+            partial.keep(sums.stated())
+        raise
     finally:
         model.train(was_training)
-    means = {depth: total / count for depth, total in zip(sums, torch.stack([*sums.values()]).tolist(), strict=True)}
-    return [DepthResult(depth, means[depth], perplexity(means[depth]), count) for depth in depths]
+    means = {depth: summed / sums.tokens for depth, summed in sums.values().items()}
+    if partial:
+        partial.forget()
+    return [DepthResult(depth, means[depth], perplexity(means[depth]), sums.tokens) for depth in depths]
+
+
+def _batch_nll(model: LoopedLM, inputs: Tensor, targets: Tensor, depths: Sequence[int]) -> dict[int, Tensor]:
+    """Σ −log p(target) over a batch at each depth."""
+    ids, wanted = model.place(inputs, targets)
+    found = {}
+    for state in islice(model.unroll(ids), max(depths) + 1):
+        if state.t in depths:
+            found[state.t] = model.token_nll(state.hidden, wanted).sum(dtype=wide(model.device))
+    return found
 
 
 def perplexity(nll: float) -> float:

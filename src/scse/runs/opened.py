@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -14,6 +16,7 @@ from scse.config.training import PRECISIONS_OF_INFERENCE
 from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
 from scse.devices import autocast, device_name, resolve_device
 from scse.errors import UserError, checked_choice
+from scse.files import file_hash
 from scse.model import LoopedLM
 from scse.persistence import WEIGHTS_FILE, load_model
 from scse.problems import PROBLEMS
@@ -21,6 +24,7 @@ from scse.registry import require_guests
 from scse.runs.checkpoint import CheckpointStore
 from scse.runs.exits import load_gate
 from scse.runs.folder import read_run_config
+from scse.runs.partial import Partial
 from scse.runs.restoring import model_of
 
 log = logging.getLogger("scse")
@@ -52,6 +56,11 @@ class Run:
     def facts(self) -> dict[str, str]:
         """Where it computes, for records."""
         return {"device": str(self.device), "device_name": device_name(self.device)}
+
+    def partial(self, asked: Mapping[str, Any]) -> Partial:
+        """Where an evaluation of these weights that asks this may have stopped before."""
+        how = {"precision": self.precision, "device": str(self.device), "weights": file_hash(self.weights)}
+        return Partial(self.folder, {**asked, **how})
 
     def corpus(self, name: str | None, data_dir: str | None, cache_dir: str | None, progress: bool = True) -> Corpus:
         """A corpus (by default the run's own) as tokens of the run's tokenizer."""

@@ -42,10 +42,11 @@ class Perplexity(Task):
         from scse.evaluation import perplexity_over_depths
 
         corpus, split = selection.open(run)
+        where, depths = Where.of(corpus, split, selection), distinct(depths)
+        asked = {"text": split.digest, "limit": selection.limit, "batch": selection.batch, "depths": depths}
         results = perplexity_over_depths(
-            run.model, split.tokens, distinct(depths), selection.batch, selection.limit, show=selection.show
+            run.model, split.tokens, depths, selection.batch, selection.limit, selection.show, run.partial(asked)
         )
-        where = Where.of(corpus, split, selection)
         rows = [asdict(result) for result in results]
         records = [
             record_of(run, where.asks(self.name, row["depth"]), without(row, "depth"), split.digest) for row in rows
