@@ -6,9 +6,8 @@ python examples/adaptive_generation.py runs/mine --prompt "The history of"
 import argparse
 
 from scse.evaluation.calibration import calibrate, trace
-from scse.evaluation.rules import RULES
+from scse.evaluation.rules import RULES, Stopping
 from scse.generation import GREEDY, Depth, Generation, continue_text
-from scse.progress import progress
 from scse.runs import open_run
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -22,8 +21,7 @@ run = open_run(args.run)
 
 # %% A threshold for a mean budget of 8 loops per example, from validation text.
 validation = run.corpus(None, None, args.cache_dir).split("validation").tokens
-with progress("calibrating", 0, "tok", enabled=False) as meter:
-    found = trace(run.model, validation, RULES.find("update"), args.ceiling, 16, 32, meter)
+found = trace(run.model, validation, Stopping(RULES.find("update"), args.ceiling, batch=16, windows=32))
 threshold = calibrate(found.statistics, 8)
 print(f"threshold {threshold:.4f}")
 

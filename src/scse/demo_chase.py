@@ -9,6 +9,7 @@ from typing import Any
 
 from scse.data import UNCOUNTED, Sequences
 from scse.evaluation.accuracy import settling
+from scse.problems import in_hops
 from scse.records import Record
 from scse.runs import open_run
 from scse.suites.depth import DEPTH_TASKS, FULL_DEPTH, HOPS, UNSHARED, answers
@@ -59,16 +60,12 @@ def exits(folders: Mapping[str, Path], windows: int, device: str = "auto") -> li
         taken, right = settling(run.model, data, CEILING, batch=32, limit=windows)
         difficulty, asked = data.difficulty[: len(taken)], data.targets[: len(taken)] != UNCOUNTED
         means = {
-            _hops(hops): round(float(taken[asked & (difficulty == hops)].mean()), 2)
+            in_hops(hops): round(float(taken[asked & (difficulty == hops)].mean()), 2)
             for hops in range(HOPS + 1)
             if (asked & (difficulty == hops)).any()
         }
         rows.append({"family": family, **means, "right": round(float(right[asked].mean()), 3)})
     return rows
-
-
-def _hops(count: int) -> str:
-    return f"{count} hop{'s' * (count != 1)}"
 
 
 def findings(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,4 +1,5 @@
-"""Tables that guests may add to: families, tasks, suites, problems, exit rules, depth samplers. No torch here.
+"""Tables that guests may add to: families, tasks, suites, corpora, problems, exit rules, depth samplers, terms of
+objectives. No torch here.
 
 A guest is a Python file or an installed package that registers things of its own. Each table remembers who brought
 what, so that a run can say which guests it needs and ask for them again.

@@ -21,7 +21,7 @@ from scse.evaluation.calibration import trace
 from scse.evaluation.completion import Completion, complete
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.evaluation.profile import profile
-from scse.evaluation.rules import RULES
+from scse.evaluation.rules import RULES, Stopping
 from scse.evaluation.tokenwise import tokenwise
 from scse.generation import Depth, Generation, Sampling
 from scse.generation.generate import stream
@@ -140,15 +140,15 @@ def test_forward_trajectory_and_lens(family):
 
 
 def evaluated(model):
-    how = 4, 3, None, SILENT
-    statistics = trace(model, TOKENS, UPDATE, 4, 3, None, SILENT, with_nll=True)
+    stopping = Stopping(UPDATE, 4, 3)
+    statistics = trace(model, TOKENS, stopping, with_nll=True)
     middle = float(np.median(statistics.statistics))
     return [
         perplexity_over_depths(model, TOKENS, [1, 3], batch=3),
         statistics,
-        offline(model, TOKENS, UPDATE, [middle, middle / 2], *how),
-        online(model, TOKENS, UPDATE, middle, *how),
-        tokenwise(model, TOKENS, UPDATE, middle, *how),
+        offline(model, TOKENS, stopping, [middle, middle / 2]),
+        online(model, TOKENS, stopping, middle),
+        tokenwise(model, TOKENS, stopping, middle),
     ]
 
 

@@ -14,7 +14,7 @@ from scse.config import data_config
 from scse.data import open_corpus
 from scse.evaluation.adaptive import offline, online
 from scse.evaluation.perplexity import perplexity_over_depths
-from scse.evaluation.rules import RULES
+from scse.evaluation.rules import RULES, Stopping
 from scse.evaluation.tokenwise import tokenwise
 from scse.generation import Depth, Generation, Sampling
 from scse.generation.generate import stream
@@ -70,9 +70,9 @@ def test_no_loop_waits_under_a_cache(family):
 
 @pytest.mark.parametrize("family", ["scse", "step-adapter"])
 @pytest.mark.parametrize("work", [
-    lambda model, loops: offline(model, TOKENS, UPDATE, [NEVER, NEVER / 2, -1.0], loops, 4, None, SILENT),
-    lambda model, loops: online(model, TOKENS, UPDATE, NEVER, loops, 4, None, SILENT),
-    lambda model, loops: tokenwise(model, TOKENS, UPDATE, NEVER, loops, 4, None, SILENT),
+    lambda model, loops: offline(model, TOKENS, Stopping(UPDATE, loops, 4), [NEVER, NEVER / 2, -1.0]),
+    lambda model, loops: online(model, TOKENS, Stopping(UPDATE, loops, 4), NEVER),
+    lambda model, loops: tokenwise(model, TOKENS, Stopping(UPDATE, loops, 4), NEVER),
     lambda model, loops: list(stream(model, [[3, 1], [4]], Generation(Depth(loops, NEVER), 1, Sampling(0)))),
 ], ids=["offline", "online", "token", "generation"])  # fmt: skip
 def test_a_decision_costs_one_transfer_a_loop_for_the_whole_batch(family, work):

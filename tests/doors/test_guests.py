@@ -10,8 +10,9 @@ import pytest
 
 import forked
 from runs import write_corpus
+from scse import RULES, registry
 from scse.errors import UserError
-from scse.registry import Registry, import_guest
+from scse.registry import Registry, import_guest, import_installed_guests, require_guests
 
 GUEST, SUITE = (Path(__file__).with_name(name) for name in ("cooling.py", "cooling_suite.py"))
 SMALL = ["--set", "width=16", "--set", "heads=2", "--set", "ff_width=16", "--set", "context=16", "--set", "batch=2"]
@@ -91,6 +92,18 @@ def test_a_problem_a_rule_a_sampler_and_a_term_of_ones_own(tmp_path):
         assert "unknown" in said or said.strip().endswith("add: --import many_things.py")
 
 
+def test_a_corpus_of_ones_own(tmp_path):
+    guest, run = ["--import", Path(__file__).with_name("sayings.py")], tmp_path / "run"
+    cache = ["--cache-dir", tmp_path / "cache", "--quiet"]
+    made = ["--family", "scse", "--data", "sayings", "--vocab", 300, "--steps", 2, *SMALL, "--out", run, *cache]
+    scse("train", *made, *guest)
+    assert list(json.loads((run / "config.json").read_text())["train"]["guests"]) == ["sayings.py"]
+    assert json.loads(scse("eval", run, "--depths", "2", "--json", *cache, *guest).stdout)[0]["depth"] == 2
+    assert "sayings" in [row["name"] for row in json.loads(scse("data", "list", "--json", *guest).stdout)]
+    said = scse("eval", run, *cache, code=2).stderr
+    assert said.strip().endswith("needs 'sayings.py', which is not imported; add: --import sayings.py")
+
+
 def test_a_task_of_ones_own_is_a_column_of_a_suite(tmp_path):
     corpus, table = write_corpus(tmp_path / "corpus"), tmp_path / "table.py"
     table.write_text(
@@ -150,3 +163,31 @@ def test_a_registry_knows_who_brought_what(tmp_path, monkeypatch):
     other.write_text("1")
     with pytest.raises(UserError, match=r"two different files are called brings_a_thing\.py"):
         import_guest(other)
+
+
+def test_an_installed_package_announces_itself(tmp_path, monkeypatch):
+    """Under the group `scse.guests`: a module that registers when it is imported, or a function that does."""
+    about = tmp_path / "guest_package-2.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: guest-package\nVersion: 2.1\n")
+    (about / "entry_points.txt").write_text("[scse.guests]\nguest-package = guest_package:register\n")
+    (tmp_path / "guest_package.py").write_text(
+        "from scse import RULES\n"
+        "from scse.evaluation.rules import UpdateNorm\n"
+        "class Brought(UpdateNorm):\n    name = 'brought'\n"
+        "def register():\n    RULES.register(Brought())\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for table, contents in ((registry, "_present"), (RULES, "_items"), (RULES, "_origins")):
+        monkeypatch.setattr(table, contents, dict(getattr(table, contents)))
+    import_installed_guests()
+    import_installed_guests()
+    assert RULES.origin("brought") == registry.Guest("guest-package", "2.1")
+    assert require_guests({"guest-package": "2.1"}, "a run") == []
+    assert len(require_guests({"guest-package": "2.0"}, "a run")) == 1
+    with pytest.raises(UserError, match="pip install another-package"):
+        require_guests({"another-package": "1"}, "a run")
+    (about / "entry_points.txt").write_text("[scse.guests]\nother = guest_package:not_there\n")
+    monkeypatch.setattr(registry, "_present", {})
+    with pytest.raises(UserError, match="the installed guest 'guest-package' fails: AttributeError"):
+        import_installed_guests()

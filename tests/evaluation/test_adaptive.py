@@ -23,9 +23,8 @@ from scse.evaluation.calibration import (
     trace,
 )
 from scse.evaluation.perplexity import perplexity_over_depths, spread_windows, windows
-from scse.evaluation.rules import RULES
+from scse.evaluation.rules import RULES, Stopping
 from scse.evaluation.tokenwise import calibrate_tokens, freeze_tokens, tokenwise
-from scse.progress import SILENT
 from scse.tasks.adaptive import CALIBRATION_WINDOWS, calibration_windows
 from tinymodels import TINY, some_ids, tiny
 
@@ -60,11 +59,11 @@ def reference_decisions(model, rule, threshold):
 @pytest.mark.parametrize("batch", [1, 4, 64])
 def test_offline_online_and_stepping_by_hand_agree(family, batch):
     model, rule = settling(family), RULES.find("update")
-    statistics = trace(model, TOKENS, rule, CEILING, 8, None, SILENT).statistics
+    statistics = trace(model, TOKENS, Stopping(rule, CEILING, 8)).statistics
     threshold = float(np.quantile(statistics, 0.4)) * 1.0001
     depths, nll = reference_decisions(model, rule, threshold)
-    (off,) = offline(model, TOKENS, rule, [threshold], CEILING, batch, None, SILENT)
-    on = online(model, TOKENS, rule, threshold, CEILING, batch, None, SILENT)
+    (off,) = offline(model, TOKENS, Stopping(rule, CEILING, batch), [threshold])
+    on = online(model, TOKENS, Stopping(rule, CEILING, batch), threshold)
     for result in (off, on):
         assert result.depths.tolist() == depths
         assert result.nll == pytest.approx(nll, rel=1e-10)
@@ -77,9 +76,9 @@ def test_offline_online_and_stepping_by_hand_agree(family, batch):
 @pytest.mark.parametrize("name", RULES.names())
 def test_every_rule_decides_alike_in_both_modes(name):
     model, rule = settling("scse"), RULES.find(name)
-    threshold = calibrate(trace(model, TOKENS, rule, CEILING, 8, None, SILENT).statistics, 5)
-    (off,) = offline(model, TOKENS, rule, [threshold], CEILING, 7, None, SILENT)
-    on = online(model, TOKENS, rule, threshold, CEILING, 7, None, SILENT)
+    threshold = calibrate(trace(model, TOKENS, Stopping(rule, CEILING, 8)).statistics, 5)
+    (off,) = offline(model, TOKENS, Stopping(rule, CEILING, 7), [threshold])
+    on = online(model, TOKENS, Stopping(rule, CEILING, 7), threshold)
     assert off.depths.tolist() == on.depths.tolist()
     assert off.nll == pytest.approx(on.nll, rel=1e-10)
     assert abs(on.mean_depth - 5) <= 1
@@ -119,7 +118,7 @@ def test_a_confident_example_is_one_whose_tokens_are_on_average():
 def test_early_exit_takes_exactly_the_steps_it_reports(monkeypatch):
     """Rows times steps actually computed equal the sum of the reported depths: nothing runs and is thrown away."""
     model, rule = settling("scse"), RULES.find("update")
-    threshold = calibrate(trace(model, TOKENS, rule, CEILING, 8, None, SILENT).statistics, 4)
+    threshold = calibrate(trace(model, TOKENS, Stopping(rule, CEILING, 8)).statistics, 4)
     computed = 0
     original = model.recurrence.step
 
@@ -129,14 +128,14 @@ def test_early_exit_takes_exactly_the_steps_it_reports(monkeypatch):
         return original(t, z, frame, masked)
 
     monkeypatch.setattr(model.recurrence, "step", counting)
-    result = online(model, TOKENS, rule, threshold, CEILING, 6, None, SILENT)
+    result = online(model, TOKENS, Stopping(rule, CEILING, 6), threshold)
     assert computed == result.depths.sum() < CEILING * len(result.depths)
 
 
 @torch.no_grad()
 def test_a_threshold_nobody_reaches_is_the_static_ceiling():
     model, rule = settling("scse"), RULES.find("update")
-    result = online(model, TOKENS, rule, -1.0, CEILING, 5, None, SILENT)
+    result = online(model, TOKENS, Stopping(rule, CEILING, 5), -1.0)
     (static,) = perplexity_over_depths(model, TOKENS, [CEILING])
     assert set(result.depths) == {CEILING}
     assert result.ppl == pytest.approx(static.ppl, rel=1e-10)
@@ -288,7 +287,7 @@ class TestTokens:
     def test_extremes_are_fixed_depths(self):
         model, rule = settling("scse"), RULES.find("update")
         for threshold, depth in ((-1.0, CEILING), (1e9, 1)):
-            result = tokenwise(model, TOKENS, rule, threshold, CEILING, 5, None, SILENT)
+            result = tokenwise(model, TOKENS, Stopping(rule, CEILING, 5), threshold)
             (static,) = perplexity_over_depths(model, TOKENS, [depth])
             assert set(result.depths) == {depth}
             assert result.ppl == pytest.approx(static.ppl, rel=1e-10)
@@ -303,7 +302,7 @@ class TestTokens:
         """All tokens of a model that stands still stop after the same loop."""
         still = tiny("scse", spread=0.0, step_scale=0.0)
         with pytest.raises(UserError, match="no threshold gives a mean of 4 loops per token; choose another budget"):
-            calibrate_tokens(still, TOKENS, RULES.find("update"), 4, CEILING, 5, None, largest=1.0)
+            calibrate_tokens(still, TOKENS, Stopping(RULES.find("update"), CEILING, 5), 4, largest=1.0)
 
 
 def test_unknown_mode():

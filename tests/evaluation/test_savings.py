@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scse.evaluation.perplexity import perplexity_over_depths
-from scse.evaluation.rules import RULES
+from scse.evaluation.rules import RULES, Stopping
 from scse.evaluation.savings import saving
 from tinymodels import TINY, tiny
 
@@ -19,7 +19,7 @@ CEILING = 6
 @pytest.mark.parametrize("name", ["update", "gate"])
 def test_the_fixed_depth_is_the_best_and_the_loss_is_kept(name):
     model = tiny("scse", spread=0.08, shape=replace(TINY, gate=True))
-    found = saving(model, TOKENS, TOKENS, RULES.find(name), 20.0, CEILING, batch=8)
+    found = saving(model, TOKENS, TOKENS, Stopping(RULES.find(name), CEILING, batch=8), 20.0)
     depths = perplexity_over_depths(model, TOKENS, list(range(1, CEILING + 1)), 8)
     best = min(depths, key=lambda result: result.ppl)
     assert found.fixed_depth == best.depth

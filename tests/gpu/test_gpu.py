@@ -20,11 +20,10 @@ from scse.devices import resolve_device
 from scse.evaluation.adaptive import offline, online
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.evaluation.profile import profile
-from scse.evaluation.rules import RULES
+from scse.evaluation.rules import RULES, Stopping
 from scse.generation import Depth, Generation, Sampling
 from scse.generation.generate import stream
 from scse.model import LoopedLM, model_config
-from scse.progress import SILENT
 from scse.testing import check_family
 from scse.training.trainer import train
 from tinymodels import TINY, some_ids, tiny
@@ -86,8 +85,8 @@ def test_evaluation_and_generation_are_the_hosts(device):
     for here, gpu in zip(*(perplexity_over_depths(m, TOKENS, [1, 8, 48]) for m in (host, there)), strict=True):
         assert gpu.ppl == pytest.approx(here.ppl, rel=1e-7)
     rule = RULES.find("update")
-    (full,) = offline(there, TOKENS, rule, [0.05], 12, 4, None, SILENT)
-    early = online(there, TOKENS, rule, 0.05, 12, 4, None, SILENT)
+    (full,) = offline(there, TOKENS, Stopping(rule, 12, 4), [0.05])
+    early = online(there, TOKENS, Stopping(rule, 12, 4), 0.05)
     assert np.abs(full.depths - early.depths).max() <= 1
     assert early.nll == pytest.approx(full.nll, rel=1e-3)
     wanted = Generation(Depth(6), 8, Sampling(0))

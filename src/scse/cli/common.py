@@ -34,6 +34,9 @@ class HelpFormatter(argparse.HelpFormatter):
             ]
         return "\n".join(indent + line for line in lines[1:])
 
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrapped(" ".join(text.split()), width)
+
     def _get_help_string(self, action: argparse.Action) -> str:
         """The default is added where the text does not speak of it, and an option has one that is worth saying."""
         said = action.help or ""

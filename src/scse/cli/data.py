@@ -21,7 +21,7 @@ from scse.cli.common import (
     require_positive,
     settings,
 )
-from scse.data import CORPUS_NAMES
+from scse.data import CORPORA
 from scse.errors import UserError, checked_choice
 from scse.problems import PROBLEMS, Problem, make_problem
 
@@ -58,7 +58,7 @@ def run(args: Arguments) -> int:
 def look(args: Arguments) -> None:
     if args.action == "list":
         print_rows(
-            [*map(described, PROBLEMS.names()), *({"name": name, "kind": "text"} | _BLANK for name in CORPUS_NAMES)],
+            [*map(described, PROBLEMS.names()), *({"name": name, "kind": "text"} | _BLANK for name in CORPORA.names())],
             args.json,
         )
         return

@@ -16,7 +16,7 @@ from scse.config.depths import SAMPLERS, parse_depths
 from scse.config.model import GPT2_VOCABULARY, ModelConfig, Shape, scale
 from scse.config.objective import EXPECTED, canonical_objective, parse_objective
 from scse.config.training import TrainConfig
-from scse.data import settled_corpus
+from scse.data import CORPORA, settled_corpus
 from scse.data.tokenizer import WORDS, trained_size
 from scse.errors import UserError, unknown_name
 from scse.families import FAMILIES
@@ -73,7 +73,8 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
         raise UserError("the number of steps is missing; give --steps N or a --protocol")
     model = ModelConfig(row.name, replace(shape, **chosen["shape"]), row.resolve(chosen["family"]))
     config = TrainConfig(model=model, **training, **chosen["train"])
-    origins = (FAMILIES.origin(row.name), SAMPLERS.origin(config.sampler.sampler.name), PROBLEMS.origin(corpus))
+    text = (PROBLEMS if corpus in PROBLEMS else CORPORA).origin(corpus)
+    origins = (FAMILIES.origin(row.name), SAMPLERS.origin(config.sampler.sampler.name), text)
     return replace(config, guests={guest.name: guest.version for guest in origins if guest is not None})
 
 

@@ -5,7 +5,6 @@
 """
 
 from scse.data.corpora import (
-    CORPUS_NAMES,
     DataConfig,
     at_hand,
     corpus_documents,
@@ -13,6 +12,7 @@ from scse.data.corpora import (
     open_corpus,
     settled_corpus,
 )
+from scse.data.known import CORPORA, DocumentCorpus
 from scse.data.problem import ProblemCorpus
 from scse.data.sequences import UNCOUNTED, Readable, Sequences
 from scse.data.sources import Slices
@@ -20,10 +20,11 @@ from scse.data.splits import Corpus, TokenSplit
 from scse.data.tokenizer import Tokenizer, load_tokenizer
 
 __all__ = [
-    "CORPUS_NAMES",
+    "CORPORA",
     "UNCOUNTED",
     "Corpus",
     "DataConfig",
+    "DocumentCorpus",
     "ProblemCorpus",
     "Readable",
     "Sequences",

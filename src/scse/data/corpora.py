@@ -16,8 +16,8 @@ import numpy as np
 from scse.data.cache import CACHE_FORMAT, Artifact, cache_root
 from scse.data.encoding import token_dtype, training_texts
 from scse.data.fingerprint import Ledger
-from scse.data.local import open_path, open_stdlib
-from scse.data.named import NAMED, in_data_folder, open_named
+from scse.data.known import CORPORA
+from scse.data.local import open_path
 from scse.data.problem import ProblemCorpus
 from scse.data.shards import encode_split, remove
 from scse.data.sources import CorpusSource, Slices, canonical_split
@@ -36,8 +36,6 @@ from scse.problems import PROBLEMS, make_problem
 from scse.progress import progress as show_progress
 
 log = logging.getLogger("scse")
-
-CORPUS_NAMES = ("stdlib", *NAMED)
 
 
 @dataclass(frozen=True)
@@ -151,20 +149,20 @@ def existing_corpus(corpus: str) -> str:
 
 def at_hand(corpus: str, data_dir: str | None = None) -> bool:
     """Whether a corpus can be read without a hub."""
-    return in_data_folder(corpus, data_dir) if corpus in NAMED else _is_named(corpus) or _exists(expand(corpus))
+    if corpus in CORPORA:
+        return CORPORA.find(corpus).at_hand(data_dir)
+    return corpus in PROBLEMS or _exists(expand(corpus))
 
 
 def _is_named(corpus: str) -> bool:
-    return corpus in CORPUS_NAMES or corpus in PROBLEMS
+    return corpus in CORPORA or corpus in PROBLEMS
 
 
 def _find(config: DataConfig, root: Path, slices: Slices | None) -> CorpusSource:
     ledger = Ledger(root)
     try:
-        if config.corpus == "stdlib":
-            return open_stdlib(ledger)
-        if config.corpus in NAMED:
-            return open_named(config.corpus, config.data_dir, slices, ledger)
+        if config.corpus in CORPORA:
+            return CORPORA.find(config.corpus).open(config.data_dir, slices, ledger)
         path = expand(config.corpus)
         if config.corpus and _exists(path):
             return open_path(path, ledger)
@@ -176,7 +174,7 @@ def _find(config: DataConfig, root: Path, slices: Slices | None) -> CorpusSource
 def _no_such(corpus: str, path: Path) -> UserError:
     if path.suffix or len(path.parts) > 1:
         return UserError(f"there is no file or folder {path}; check the path, or use a corpus by name")
-    named = [*CORPUS_NAMES, *PROBLEMS.names()]
+    named = [*CORPORA.names(), *PROBLEMS.names()]
     return unknown_name("corpus", corpus, named, f"valid: {', '.join(named)}, or a path to a file or folder")
 
 

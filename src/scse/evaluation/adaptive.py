@@ -13,7 +13,7 @@ from torch import Tensor
 from scse.data import Readable
 from scse.devices import send, wide
 from scse.evaluation.perplexity import counted_targets, windows
-from scse.evaluation.rules import ExitRule
+from scse.evaluation.rules import Stopping
 from scse.measure import clock, elapsed
 from scse.model import LoopedLM, State, unroll
 from scse.progress import SILENT, Meter
@@ -44,14 +44,7 @@ class AdaptiveResult:
 
 @torch.no_grad()
 def offline(
-    model: LoopedLM,
-    tokens: Readable,
-    rule: ExitRule,
-    thresholds: Sequence[float],
-    ceiling: int,
-    batch: int,
-    limit: int | None,
-    meter: Meter = SILENT,
+    model: LoopedLM, tokens: Readable, stopping: Stopping, thresholds: Sequence[float], meter: Meter = SILENT
 ) -> list[AdaptiveResult]:
     """The paper's accounting: everything is unrolled to the ceiling, and each example is read where it would stop.
 
@@ -61,8 +54,8 @@ def offline(
     depths: list[np.ndarray] = []
     sums = np.zeros(len(thresholds))
     count = 0
-    for inputs, targets in windows(tokens, model.config.shape.context, batch, limit):
-        stopped, losses = _full_trace(model, inputs, targets, rule, np.array(thresholds), ceiling)
+    for inputs, targets in windows(tokens, model.config.shape.context, stopping.batch, stopping.windows):
+        stopped, losses = _full_trace(model, inputs, targets, stopping, np.array(thresholds))
         depths.append(stopped)
         sums += losses.sum(1)
         count += counted_targets(targets)
@@ -75,13 +68,14 @@ def offline(
 
 
 def _full_trace(
-    model: LoopedLM, inputs: Tensor, targets: Tensor, rule: ExitRule, thresholds: np.ndarray, ceiling: int
+    model: LoopedLM, inputs: Tensor, targets: Tensor, stopping: Stopping, thresholds: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Where each example of a batch would stop, and its summed nll there, for each threshold [K, B].
 
     An example is read at the loops where some threshold stops it, and only there. Which these are is decided by the
     host, from one transfer per loop; the losses are fetched when all of them are there.
     """
+    rule, ceiling = stopping.rule, stopping.ceiling
     stopped = np.zeros((len(thresholds), len(inputs)), dtype=np.int64)
     ids, wanted = model.place(inputs, targets)
     read: list[tuple[int, np.ndarray, Tensor]] = []
@@ -106,14 +100,7 @@ def _full_trace(
 
 @torch.no_grad()
 def online(
-    model: LoopedLM,
-    tokens: Readable,
-    rule: ExitRule,
-    threshold: float,
-    ceiling: int,
-    batch: int,
-    limit: int | None,
-    meter: Meter = SILENT,
+    model: LoopedLM, tokens: Readable, stopping: Stopping, threshold: float, meter: Meter = SILENT
 ) -> AdaptiveResult:
     """Real early exit: an example leaves the batch when it stops, and a waiting one takes its place.
 
@@ -122,10 +109,10 @@ def online(
     begin = clock(model.device)
     depths: list[np.ndarray] = []
     total, count = 0.0, 0
-    for inputs, targets in _same_length(tokens, model.config.shape.context, limit):
-        queue = _Queue(model, inputs, targets, batch, meter)
+    for inputs, targets in _same_length(tokens, model.config.shape.context, stopping.windows):
+        queue = _Queue(model, inputs, targets, stopping.batch, meter)
         while queue.waiting:
-            queue.work_off(rule, threshold, ceiling)
+            queue.work_off(stopping, threshold)
         depths.append(queue.depths)
         total += queue.nll.item()
         count += counted_targets(targets)
@@ -169,8 +156,9 @@ class _Queue:
     def _sent(self, rows: Tensor) -> Tensor:
         return send(rows, self.model.device)
 
-    def work_off(self, rule: ExitRule, threshold: float, ceiling: int) -> None:
+    def work_off(self, stopping: Stopping, threshold: float) -> None:
         """Fill the slots, and keep them filled until no example is left in them."""
+        rule, ceiling = stopping.rule, stopping.ceiling
         taken_in = self.take(self.slots)
         assert taken_in is not None
         who, frame = taken_in

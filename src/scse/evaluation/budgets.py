@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from scse.evaluation.calibration import (
     trace,
 )
 from scse.evaluation.perplexity import perplexity_over_depths, target_count
-from scse.evaluation.rules import RULES
+from scse.evaluation.rules import RULES, Stopping
 from scse.evaluation.tokenwise import calibrate_tokens, tokenwise
 from scse.measure import clock, elapsed
 from scse.model import LoopedLM
@@ -65,7 +65,8 @@ class AdaptiveEvaluation:
         for mode in settings.modes:
             checked_choice("mode", mode, MODES)
         self.model, self.settings, self.show = model, settings, show
-        self.rule = RULES.find(settings.rule)
+        self.stopping = Stopping(RULES.find(settings.rule), settings.ceiling, settings.batch, settings.limit)
+        self.calibration = replace(self.stopping, windows=settings.calibration)
 
     def run(self, validation: Readable, tokens: Readable) -> tuple[list[BudgetRow], Mapping[Place, str]]:
         """The rows of all budgets that can be reached, and why the others cannot; an error where none can."""
@@ -88,9 +89,8 @@ class AdaptiveEvaluation:
         settings = self.settings
         wanted = settings.quality is not None
         size = self._size(validation, settings.calibration)
-        how = settings.ceiling, settings.batch, settings.calibration
         with progress("calibrating", size, "tok", enabled=self.show) as meter:
-            seen = trace(self.model, validation, self.rule, *how, meter, with_nll=wanted)
+            seen = trace(self.model, validation, self.calibration, meter, with_nll=wanted)
         if settings.quality is not None:
             threshold = calibrate_quality(seen, settings.quality)
             budget = float(exit_depths(seen.statistics, threshold).mean())
@@ -108,13 +108,10 @@ class AdaptiveEvaluation:
     def _threshold(self, validation: Readable, seen: Trace, budget: float, mode: str) -> float:
         if mode != "token":
             return calibrate(seen.statistics, budget)
-        how = self.settings.ceiling, self.settings.batch, self.settings.calibration
-        return calibrate_tokens(self.model, validation, self.rule, budget, *how, float(seen.statistics.max()))
+        return calibrate_tokens(self.model, validation, self.calibration, budget, float(seen.statistics.max()))
 
     def evaluate(self, tokens: Readable, thresholds: Mapping[Place, float]) -> dict[Place, AdaptiveResult]:
-        settings = self.settings
-        how = settings.ceiling, settings.batch, settings.limit
-        size = self._size(tokens, settings.limit)
+        size = self._size(tokens, self.settings.limit)
         results: dict[Place, AdaptiveResult] = {}
         for mode, evaluate in (("online", online), ("token", tokenwise)):
             chosen = {place: cut for place, cut in thresholds.items() if place[1] == mode}
@@ -122,11 +119,11 @@ class AdaptiveEvaluation:
                 continue
             with progress(mode, size * len(chosen), "tok", enabled=self.show) as meter:
                 for place, cut in chosen.items():
-                    results[place] = evaluate(self.model, tokens, self.rule, cut, *how, meter)
+                    results[place] = evaluate(self.model, tokens, self.stopping, cut, meter)
         chosen = {place: cut for place, cut in thresholds.items() if place[1] == "offline"}
         if chosen:
             with progress("offline", size, "tok", enabled=self.show) as meter:
-                found = offline(self.model, tokens, self.rule, list(chosen.values()), *how, meter)
+                found = offline(self.model, tokens, self.stopping, list(chosen.values()), meter)
             results |= dict(zip(chosen, found, strict=True))
         return results
 

@@ -16,7 +16,7 @@ from scse.data import Readable
 from scse.devices import wide
 from scse.errors import UserError
 from scse.evaluation.perplexity import counted_targets, spread_windows
-from scse.evaluation.rules import ExitRule
+from scse.evaluation.rules import Stopping
 from scse.model import LoopedLM
 from scse.progress import SILENT, Meter
 
@@ -39,30 +39,21 @@ class Trace:
 
 
 @torch.no_grad()
-def trace(
-    model: LoopedLM,
-    data: Readable,
-    rule: ExitRule,
-    ceiling: int,
-    batch: int,
-    count: int | None,
-    meter: Meter = SILENT,
-    with_nll: bool = False,
-) -> Trace:
-    """Unroll `count` windows, spread over the data, to the ceiling; None: all of them.
+def trace(model: LoopedLM, data: Readable, stopping: Stopping, meter: Meter = SILENT, with_nll: bool = False) -> Trace:
+    """Unroll windows, spread over the data, to the ceiling.
 
     Without `with_nll` no predictions are made, which is most of the work.
     """
     statistics, losses, tokens = [], [], 0
-    for inputs, targets in spread_windows(data, model.config.shape.context, batch, count):
+    for inputs, targets in spread_windows(data, model.config.shape.context, stopping.batch, stopping.windows):
         moved: list[Tensor] = []
         nll: list[Tensor] = []
         before: Tensor | None = None
         ids, wanted = model.place(inputs, targets)
-        for state in islice(model.unroll(ids), ceiling + 1):
+        for state in islice(model.unroll(ids), stopping.ceiling + 1):
             after = state.hidden
             if before is not None:
-                moved.append(rule.of_examples(rule.statistic(model, before, after)))
+                moved.append(stopping.rule.of_examples(stopping.rule.statistic(model, before, after)))
                 if with_nll:
                     nll.append(model.token_nll(after, wanted).view(wanted.shape).sum(1, dtype=wide(model.device)))
             before = after

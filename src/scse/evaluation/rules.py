@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -43,6 +44,19 @@ class ExitRule(ABC):
     def describe(self, model: LoopedLM) -> dict[str, str]:
         """What a record must say besides the rule's name, because numbers depend on it."""
         return {}
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """How examples stop early: by which rule, after how many loops at the latest.
+
+    `windows` of the text are read (None: all of them), `batch` at a time.
+    """
+
+    rule: ExitRule
+    ceiling: int
+    batch: int = 32
+    windows: int | None = None
 
 
 class MeanRule(ExitRule):

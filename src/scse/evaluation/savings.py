@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scse.data import Readable
 from scse.evaluation.adaptive import online
 from scse.evaluation.calibration import calibrate_quality, trace
 from scse.evaluation.perplexity import perplexity_over_depths
-from scse.evaluation.rules import ExitRule
+from scse.evaluation.rules import Stopping
 from scse.measure import elapsed
 from scse.model import LoopedLM
 
@@ -37,23 +37,20 @@ def saving(
     model: LoopedLM,
     validation: Readable,
     tokens: Readable,
-    rule: ExitRule,
+    stopping: Stopping,
     percent: float,
-    ceiling: int,
-    batch: int,
-    limit: int | None = None,
     calibration: int | None = None,
 ) -> Saving:
-    """Calibrate on `calibration` windows of validation, then evaluate on `limit` windows of `tokens`."""
-    seen = trace(model, validation, rule, ceiling, batch, calibration, with_nll=True)
+    """Calibrate on `calibration` windows of validation, then evaluate on those of `tokens`."""
+    seen = trace(model, validation, replace(stopping, windows=calibration), with_nll=True)
     threshold = calibrate_quality(seen, percent)
     depth = int(seen.nll.sum(axis=0).argmin()) + 1
     begin = time.perf_counter()
-    (fixed,) = perplexity_over_depths(model, tokens, [depth], batch, limit)
+    (fixed,) = perplexity_over_depths(model, tokens, [depth], stopping.batch, stopping.windows)
     seconds = elapsed(begin)
-    found = online(model, tokens, rule, threshold, ceiling, batch, limit)
+    found = online(model, tokens, stopping, threshold)
     return Saving(
-        rule=rule.name,
+        rule=stopping.rule.name,
         threshold=threshold,
         fixed_depth=depth,
         fixed_ppl=fixed.ppl,

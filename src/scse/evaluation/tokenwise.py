@@ -16,7 +16,7 @@ from scse.devices import send, wide
 from scse.evaluation.adaptive import AdaptiveResult
 from scse.evaluation.calibration import BUDGET_TOLERANCE, UnreachableBudget
 from scse.evaluation.perplexity import counted_targets, spread_windows, windows
-from scse.evaluation.rules import ExitRule
+from scse.evaluation.rules import ExitRule, Stopping
 from scse.measure import clock, elapsed
 from scse.model import LoopedLM, State
 from scse.progress import SILENT, Meter
@@ -44,21 +44,14 @@ def freeze_tokens(
 
 
 def tokenwise(
-    model: LoopedLM,
-    tokens: Readable,
-    rule: ExitRule,
-    threshold: float,
-    ceiling: int,
-    batch: int,
-    limit: int | None,
-    meter: Meter = SILENT,
+    model: LoopedLM, tokens: Readable, stopping: Stopping, threshold: float, meter: Meter = SILENT
 ) -> AdaptiveResult:
     """Perplexity with exit per token; `depths` are those of all tokens."""
     begin = clock(model.device)
     depths, count = [], 0
     total = torch.zeros((), dtype=wide(model.device), device=model.device)
-    for inputs, targets in windows(tokens, model.config.shape.context, batch, limit):
-        state, taken = freeze_tokens(model, inputs, rule, threshold, ceiling)
+    for inputs, targets in windows(tokens, model.config.shape.context, stopping.batch, stopping.windows):
+        state, taken = freeze_tokens(model, inputs, stopping.rule, threshold, stopping.ceiling)
         total += model.token_nll(state.hidden, send(targets, model.device)).sum(dtype=wide(model.device))
         depths.append(taken.ravel())
         count += counted_targets(targets)
@@ -66,16 +59,7 @@ def tokenwise(
     return AdaptiveResult(np.concatenate(depths), total.item() / count, count, elapsed(begin, model.device))
 
 
-def calibrate_tokens(
-    model: LoopedLM,
-    tokens: Readable,
-    rule: ExitRule,
-    budget: float,
-    ceiling: int,
-    batch: int,
-    count: int | None,
-    largest: float,
-) -> float:
+def calibrate_tokens(model: LoopedLM, tokens: Readable, stopping: Stopping, budget: float, largest: float) -> float:
     """The threshold whose mean depth per token is nearest to `budget`, by bisection between 0 and `largest`.
 
     A frozen token changes what the others see, so the mean depth cannot be read off one trace.
@@ -83,8 +67,8 @@ def calibrate_tokens(
 
     def mean_depth(threshold: float) -> float:
         found = [
-            freeze_tokens(model, inputs, rule, threshold, ceiling)[1].ravel()
-            for inputs, _ in spread_windows(tokens, model.config.shape.context, batch, count)
+            freeze_tokens(model, inputs, stopping.rule, threshold, stopping.ceiling)[1].ravel()
+            for inputs, _ in spread_windows(tokens, model.config.shape.context, stopping.batch, stopping.windows)
         ]
         return float(np.concatenate(found).mean())
 

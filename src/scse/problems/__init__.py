@@ -7,14 +7,14 @@ from dataclasses import fields
 
 from scse.errors import UserError, unknown_name
 from scse.problems.addition import Addition
-from scse.problems.base import Examples, Problem
+from scse.problems.base import Examples, Problem, in_hops
 from scse.problems.p_hop import PHop
 from scse.problems.pointer_chase import PointerChase
 from scse.problems.reachability import Reachability
 from scse.problems.scans import S5, PrefixSum
 from scse.registry import Registry
 
-__all__ = ["PROBLEMS", "Examples", "Problem", "make_problem"]
+__all__ = ["PROBLEMS", "Examples", "Problem", "in_hops", "make_problem"]
 
 PROBLEMS: Registry[type[Problem]] = Registry(
     "problem", (PointerChase, PHop, S5, Addition, PrefixSum, Reachability), hint="'scse data' lists all"

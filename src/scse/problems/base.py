@@ -151,6 +151,11 @@ class Problem(ABC):
         return ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
 
 
+def in_hops(count: int) -> str:
+    """'1 hop', '2 hops'"""
+    return f"{count} hop" if count == 1 else f"{count} hops"
+
+
 def letters(count: int) -> list[str]:
     """Names for nodes and symbols: a … z, then A … Z, then n52, n53, …"""
     alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scse.problems.base import Examples, Ints, Problem, letters, shuffled
+from scse.problems.base import Examples, Ints, Problem, in_hops, letters, shuffled
 
 
 @dataclass(frozen=True)
@@ -104,5 +104,5 @@ class PointerChase(Problem):
             path = [int(query)]
             while pointer[path[-1]] != path[-1]:
                 path.append(int(pointer[path[-1]]))
-            lines.append(f"{names[query]}?      {' → '.join(names[x] for x in path)}   ({difficulty} hops)")
+            lines.append(f"{names[query]}?      {' → '.join(names[x] for x in path)}   ({in_hops(difficulty)})")
         return "\n".join(lines)

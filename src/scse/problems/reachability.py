@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scse.problems.base import Examples, Ints, Problem, letters, shuffled
+from scse.problems.base import Examples, Ints, Problem, in_hops, letters, shuffled
 
 EDGES_PER_NODE = 2
 
@@ -116,5 +116,5 @@ class Reachability(Problem):
         answers = self.answers(examples)[row]
         lines = ["edges   " + self.text(ids[: EDGES_PER_NODE * n]), "source  " + self.text(ids[-n - 1 : -n])]
         for token, answer, difficulty in zip(ids[-n:], answers, examples.difficulty[row], strict=True):
-            lines.append(f"{self.words[int(token)]}      {self.words[int(answer)]}   ({difficulty} hops)")
+            lines.append(f"{self.words[int(token)]}      {self.words[int(answer)]}   ({in_hops(difficulty)})")
         return "\n".join(lines)

@@ -39,24 +39,23 @@ class Line:
 
 def draw_depth_response(axes: Axes, lines: Sequence[Line], trained: int) -> None:
     """Perplexity against loop depth, on the paper's axes: log2 depth, shifted-log perplexity, minima starred."""
-    reach = []
+    reach = _draw_lines(axes, lines, trained)
     for line in lines:
-        colour, marker = style(line.family)
-        depths = sorted(line.mean)
-        means = [line.mean[t] for t in depths]
-        axes.plot(depths, means, line.stroke, color=colour, marker=marker, label=line.label, linewidth=1.6)
-        low, high = ([line.mean[t] + side * line.sd.get(t, 0.0) for t in depths] for side in (-1, 1))
-        axes.fill_between(depths, low, high, color=colour, alpha=0.15, lw=0)
-        best = min(depths, key=lambda t: line.mean[t])
+        best, colour = min(line.mean, key=lambda t: (line.mean[t], t)), style(line.family)[0]
         axes.plot(best, line.mean[best], marker="*", markersize=15, color=colour, markeredgecolor="white", zorder=5)
-        reach += [*low, *high]
-    _depth_axis(axes, sorted({t for line in lines for t in line.mean}), trained)
     _shifted_log_axis(axes, reach)
-    axes.grid(axis="y", alpha=0.25)
 
 
 def draw_accuracy_response(axes: Axes, lines: Sequence[Line], trained: int) -> None:
     """Right answers in percent against loop depth."""
+    _draw_lines(axes, lines, trained)
+    axes.set_ylim(-3, 108)
+    axes.set_ylabel("right answers, %")
+
+
+def _draw_lines(axes: Axes, lines: Sequence[Line], trained: int) -> list[float]:
+    """Every line with its band over depth; all ends of the bands."""
+    reach: list[float] = []
     for line in lines:
         colour, marker = style(line.family)
         depths = sorted(line.mean)
@@ -64,10 +63,10 @@ def draw_accuracy_response(axes: Axes, lines: Sequence[Line], trained: int) -> N
         axes.plot(depths, means, line.stroke, color=colour, marker=marker, label=line.label, linewidth=1.6)
         low, high = ([line.mean[t] + side * line.sd.get(t, 0.0) for t in depths] for side in (-1, 1))
         axes.fill_between(depths, low, high, color=colour, alpha=0.15, lw=0)
+        reach += [*low, *high]
     _depth_axis(axes, sorted({t for line in lines for t in line.mean}), trained)
-    axes.set_ylim(-3, 108)
-    axes.set_ylabel("right answers, %")
     axes.grid(axis="y", alpha=0.25)
+    return reach
 
 
 def _depth_axis(axes: Axes, depths: list[int], trained: int) -> None:

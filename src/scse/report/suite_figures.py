@@ -22,6 +22,7 @@ from scse.suites.evidence import Evidence
 from scse.suites.suite import Arm, Column
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 STROKES = ("-", "--", ":", "-.")
@@ -65,15 +66,7 @@ def depth_response(evidence: Evidence, room: float) -> Figure | None:
     panels = {
         group: lines for group, arms in evidence.comparisons().items() if (lines := _lines(evidence, arms, column))
     }
-    if not panels:
-        return None
-    trained = int(str(evidence.preset.settings(evidence.suite.arms[0]).get("max_loops", 8)))
-    figure, places = panelled(panels, room, height=4.4)
-    for axes, lines in zip(places, panels.values(), strict=True):
-        draw_depth_response(axes, lines, trained)
-        tidy(axes)
-    shared_legend(figure)
-    return figure
+    return _over_depth(evidence, panels, draw_depth_response, room)
 
 
 def accuracy_response(evidence: Evidence, room: float) -> Figure | None:
@@ -85,13 +78,23 @@ def accuracy_response(evidence: Evidence, room: float) -> Figure | None:
         column = next(column for column in columns if column.difficulty == difficulty)
         if lines := _lines(evidence, evidence.suite.arms, column):
             panels["all answers" if difficulty is None else f"difficulty {difficulty}"] = lines
+    return _over_depth(evidence, panels, draw_accuracy_response, room)
+
+
+def _over_depth(
+    evidence: Evidence,
+    panels: Mapping[str, list[Line]],
+    draw: Callable[[Axes, Sequence[Line], int], None],
+    room: float,
+) -> Figure | None:
+    """A panel for each group of lines; None where there is none."""
     if not panels:
         return None
     arm = evidence.suite.arms[0]
     trained = assemble(arm.family, {"precision": "auto", **evidence.preset.settings(arm)}).max_loops
     figure, places = panelled(panels, room, height=4.4)
     for axes, lines in zip(places, panels.values(), strict=True):
-        draw_accuracy_response(axes, lines, trained)
+        draw(axes, lines, trained)
         tidy(axes)
     shared_legend(figure)
     return figure

@@ -25,7 +25,6 @@ RATIO_DIGITS = 3
 SIDES = ("paper", "ours")
 MANY_COLUMNS = 6
 SHORT = 12
-DIFFERENCE_HEADS = ("Column", "Paper", "Ours ± 95 % t", "Bootstrap 95 %", "Seeds")
 
 
 @dataclass(frozen=True)
@@ -139,16 +138,19 @@ def ratios(evidence: Evidence) -> Table:
 
 def differences(judgements: Sequence[Judgement]) -> Table:
     """The paired differences behind the claims, left minus right."""
+    known = any(_papers(comparison) != ABSENT for judgement in judgements for comparison in judgement.comparisons)
     sections = []
     for position, judgement in enumerate(judgements, start=1):
-        rows = tuple(_difference_row(comparison) for comparison in judgement.comparisons)
+        rows = tuple(_difference_row(comparison, known) for comparison in judgement.comparisons)
         sections.append(Section(f"Claim {position}: {judgement.verdict}", rows))
     caption = (
         "Differences, left minus right, over common seeds: mean ± 95 % t half-width, bootstrap interval. Between two "
-        f"models, numbers are exact and times give or take {percent(TIMED)}. Paper: as it prints the difference; in "
-        "brackets the difference of its means, where it prints none."
+        f"models, numbers are exact and times give or take {percent(TIMED)}."
     )
-    return Table(caption, "Comparison", tuple(Head(text) for text in DIFFERENCE_HEADS), tuple(sections))
+    if known:
+        caption += " Paper: as it prints the difference; in brackets the difference of its means, where it prints none."
+    heads = ("Column", *(("Paper",) if known else ()), "Ours ± 95 % t", "Bootstrap 95 %", "Seeds")
+    return Table(caption, "Comparison", tuple(map(Head, heads)), tuple(sections))
 
 
 class Best:
@@ -247,17 +249,21 @@ def _our_ratio(cell: Cell, base: Cell) -> str:
     return f"{number(sum(cell.values[seed] for seed in common) / below, RATIO_DIGITS)} ({len(common)})"
 
 
-def _difference_row(comparison: Comparison) -> Row:
+def _papers(comparison: Comparison) -> str:
+    return papers_difference(comparison.printed, comparison.of_means, comparison.left.column.digits)
+
+
+def _difference_row(comparison: Comparison, with_paper: bool) -> Row:
     column = comparison.left.column
     digits = difference_digits(column)
     found = comparison.difference
-    theirs = papers_difference(comparison.printed, comparison.of_means, column.digits)
+    begin = (Entry(column.header), *((Entry(_papers(comparison)),) if with_paper else ()))
     if found is None:
         gap = Entry(ABSENT, note=comparison.reason, state=MISSING)
-        return Row(comparison.sides, (Entry(column.header), Entry(theirs), gap, Entry(ABSENT), Entry(ABSENT)))
+        return Row(comparison.sides, (*begin, gap, Entry(ABSENT), Entry(ABSENT)))
     state = PARTIAL if comparison.partial else ""
     ours = (interval(found, digits), bootstrap(found, digits), ", ".join(map(str, found.seeds)))
-    return Row(comparison.sides, (Entry(column.header), Entry(theirs), *(Entry(text, state=state) for text in ours)))
+    return Row(comparison.sides, (*begin, *(Entry(text, state=state) for text in ours)))
 
 
 def difference_digits(column: Column) -> int:

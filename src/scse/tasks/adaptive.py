@@ -64,7 +64,7 @@ class Adaptive(Task):
             loops = {"by_difficulty": {str(level): mean for level, mean in by_difficulty.items()}}
             about = loops if by_difficulty else {}  # text has no difficulty
             rows.append(row | about)
-            how = settings.identity(result.budget, result.mode) | evaluation.rule.describe(run.model)
+            how = settings.identity(result.budget, result.mode) | evaluation.stopping.rule.describe(run.model)
             asked = where.asks("perplexity", adaptive=how)
             numbers = without(row, "budget", "mode")
             records.append(record_of(run, asked, numbers, split.digest, histogram=histogram, **about))

@@ -28,7 +28,7 @@ class Exits(Task):
         return where.asks(self.name, settings=_settings(column.rule or RULE))
 
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
-        from scse.evaluation.rules import RULES
+        from scse.evaluation.rules import RULES, Stopping
         from scse.evaluation.savings import saving
 
         rules = [RULES.find(name) for name in dict.fromkeys(column.rule or RULE for column in columns)]
@@ -37,10 +37,11 @@ class Exits(Task):
         if any(rule.name == GATE for rule in rules) and run.model.recurrence.exit is None:
             _train_gate(run, selection)
         validation = corpus.split("validation").tokens
-        how = QUALITY, CEILING, selection.batch, selection.limit, calibration_windows(selection.limit)
         rows, records = [], []
         for rule in rules:
-            row = asdict(saving(run.model, validation, split.tokens, rule, *how))
+            stopping = Stopping(rule, CEILING, selection.batch, selection.limit)
+            found = saving(run.model, validation, split.tokens, stopping, QUALITY, calibration_windows(selection.limit))
+            row = asdict(found)
             numbers = {name: float(value) for name, value in row.items() if name != "rule"}
             asked = where.asks(self.name, settings=_settings(rule.name))
             rows.append(row)
