@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from scse import FAMILIES, LoopedLM, load_model, model_config, save_model
-from scse.cli import COMMANDS
+from scse import (
+    CORPORA,
+    FAMILIES,
+    RULES,
+    SAMPLERS,
+    TASKS,
+    TERMS,
+    LoopedLM,
+    load_model,
+    model_config,
+    save_model,
+)
+from scse.cli import COMMANDS, command_parser
 from scse.config import PROTOCOLS
 from scse.errors import UserError
 from scse.suites import SUITES
 from tinymodels import some_ids
 
 ROOT = Path(__file__).parent.parent
-DOCS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
+DOCS = sorted(
+    [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "results" / "README.md", *(ROOT / "docs").glob("*.md")]
+)
 
 
 def python_blocks(path: Path) -> str:
@@ -46,6 +61,34 @@ def test_readme_code_runs(monkeypatch, tmp_path):
     space: dict = {}
     exec(python_blocks(ROOT / "README.md"), space)
     assert space["logits"].shape[-1] == 50_257
+
+
+def test_things_of_your_own_are_registered_as_described(monkeypatch):
+    tables = {CORPORA: "letters", SAMPLERS: "odd", TERMS: "size", RULES: "largest-change", TASKS: "state-norm"}
+    for table in (*tables, SUITES):
+        monkeypatch.setattr(table, "_items", dict(table._items))
+    exec(python_blocks(ROOT / "docs" / "extending.md"), {})
+    assert all(name in table for table, name in tables.items())
+    assert [arm.family for arm in SUITES.find("norms").arms] == ["looped", "scse"]
+
+
+def shown_commands(path: Path) -> Iterator[str]:
+    """What the documentation says to type after `scse`: in blocks whole lines, elsewhere what stands in back quotes."""
+    text = re.sub(r"\\\n *", "", path.read_text(encoding="utf-8"))
+    yield from re.findall(r"^ {4,}scse ([a-z].*)$", text, re.MULTILINE)
+    yield from re.findall(r"`scse ([a-z][^`]*)`", text)
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_every_command_in_the_documentation_is_understood(path):
+    for line in shown_commands(path):
+        name, *words = shlex.split(line.replace("…", "..."), comments=True)
+        if name == "COMMAND":
+            continue
+        options = command_parser(name)._option_string_actions
+        for word in words:
+            option = word.partition("=")[0]
+            assert not word.startswith("--") or option in options, f"scse {line}"
 
 
 def test_every_family_and_command_is_in_the_documentation():

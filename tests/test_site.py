@@ -37,8 +37,9 @@ def test_every_guide_is_in_the_navigation(builder, site):
         assert f'href="{page}"' in index
 
 
-def test_every_public_name_is_in_the_reference(site):
+def test_every_public_name_is_in_the_reference(builder, site):
     reference = (site / "reference.html").read_text("utf-8")
+    assert sorted(" ".join(builder.NAMES.values()).split()) == sorted(scse.__all__)
     for name in scse.__all__:
         assert f'id="{name}"' in reference
 

@@ -30,7 +30,7 @@ SECTIONS = {
         *("docs/generation.md", "docs/serving.md", "docs/problems.md", "docs/operations.md", "docs/cluster.md"),
         "docs/gpu.md",
     ],
-    "Extend": ["docs/adding-a-family.md", "docs/rivals.md", "CONTRIBUTING.md"],
+    "Extend": ["docs/extending.md", "docs/adding-a-family.md", "docs/rivals.md", "CONTRIBUTING.md"],
     "Results": [
         *("docs/reproducing.md", "docs/report.md", "results/README.md", "docs/negative-results.md"),
         *("docs/benchmarks.md", "CHANGELOG.md"),
@@ -46,6 +46,20 @@ def page_name(source: str) -> str:
     stem = path.parent.name if path.stem == "README" else path.stem.lower()
     return f"{stem}.html"
 
+
+# The public names by what they are for, in the order of the reference.
+NAMES = {
+    "Commands as functions": "train open_run evaluate diagnose generate lens export load_model save_model",
+    "Models": "LoopedLM State unroll deviation_map model_config ModelConfig Shape SCALES",
+    "Runs": "Run RunOptions TrainConfig assemble Selection UserError",
+    "Families of your own": (
+        "Family FAMILIES family check_family Recurrence Unit Anchor Drive SharedCore Coordinates Deviation Hidden"
+    ),
+    "Other things of your own": (
+        "import_guest Task TASKS Column Evaluated Suite SUITES Arm ExitRule RULES Problem PROBLEMS Examples "
+        "DocumentCorpus CORPORA DepthSampler SAMPLERS Term TERMS"
+    ),
+}
 
 PAGES = {source: page_name(source) for sources in SECTIONS.values() for source in sources}
 
@@ -80,7 +94,12 @@ def reference() -> str:
     """The public names of the package with their signatures and docstrings, as HTML."""
     import scse
 
-    return "\n".join(entry(name, getattr(scse, name)) for name in sorted(scse.__all__, key=str.lower))
+    index, entries = [], []
+    for group, names in NAMES.items():
+        links = ", ".join(f'<a href="#{name}"><code>{name}</code></a>' for name in names.split())
+        index.append(f"<tr><td>{escape(group)}</td><td>{links}</td></tr>")
+        entries += [entry(name, getattr(scse, name)) for name in names.split()]
+    return "\n".join(["<table>", *index, "</table>", *entries])
 
 
 def entry(name: str, value: Any) -> str:
@@ -89,7 +108,8 @@ def entry(name: str, value: Any) -> str:
         parts.append(f"<pre><code>{escape(name + signature(value))}</code></pre>")
         parts.append(f"<p class=home>in <code>{value.__module__}</code></p>")
     elif not inspect.ismodule(value):
-        parts.append(f"<p class=home>a value of type <code>{type(value).__name__}</code></p>")
+        held = ", ".join(f"<code>{escape(key)}</code>" for key in (value.names() if is_table(value) else value))
+        parts.append(f"<p class=home>a value of type <code>{type(value).__name__}</code></p><p>It holds {held}.</p>")
     if inspect.isclass(value) or inspect.isroutine(value) or inspect.ismodule(value):
         parts.append(words(value))
     if inspect.isclass(value):
@@ -99,6 +119,12 @@ def entry(name: str, value: Any) -> str:
             if not method.startswith("_") and inspect.isroutine(getattr(value, method)) and inspect.getdoc(member)
         ]
     return "".join([*parts, "</section>"])
+
+
+def is_table(value: Any) -> bool:
+    from scse.registry import Registry
+
+    return isinstance(value, Registry)
 
 
 def signature(value: Any) -> str:

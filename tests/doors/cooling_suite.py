@@ -1,7 +1,6 @@
 """A guest: a suite that puts the family of `cooling.py` beside the paper's row."""
 
-from scse import SUITES, Column, Suite
-from scse.suites.suite import Arm
+from scse import SUITES, Arm, Column, Suite
 
 SUITES.register(
     Suite(

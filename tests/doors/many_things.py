@@ -4,11 +4,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scse import RULES, TASKS, Evaluated, ExitRule, Problem, Task
-from scse.config.depths import SAMPLERS, DepthSampler
-from scse.problems import PROBLEMS, Examples
-from scse.tasks.base import Where, record_of
-from scse.training.objectives import TERMS, Term
+from scse import (
+    PROBLEMS,
+    RULES,
+    SAMPLERS,
+    TASKS,
+    TERMS,
+    DepthSampler,
+    Evaluated,
+    Examples,
+    ExitRule,
+    Problem,
+    Task,
+    Term,
+)
+from scse.tasks import Where, record_of
 
 
 @dataclass(frozen=True)

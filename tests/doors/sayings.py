@@ -1,6 +1,6 @@
 """A guest that brings a corpus: documents by split."""
 
-from scse.data import CORPORA, DocumentCorpus
+from scse import CORPORA, DocumentCorpus
 
 SAYINGS = ("the state stays where its anchor is", "one block and many loops", "depth is chosen when a model is used")
 

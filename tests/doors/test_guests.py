@@ -107,8 +107,7 @@ def test_a_corpus_of_ones_own(tmp_path):
 def test_a_task_of_ones_own_is_a_column_of_a_suite(tmp_path):
     corpus, table = write_corpus(tmp_path / "corpus"), tmp_path / "table.py"
     table.write_text(
-        "from scse import SUITES, Column, Suite\n"
-        "from scse.suites.suite import Arm\n"
+        "from scse import SUITES, Arm, Column, Suite\n"
         "arm = Arm('scse', 'scse', 'mini', 'SCSE', seeds=(0,))\n"
         "SUITES.register(Suite('sizes', 'Sizes', (arm,), (Column('n', 'weights', 'count', lower=None),)))\n"
     )

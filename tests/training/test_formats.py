@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from interrupting import assert_same_run
 
 from runs import run
-from scse.config import TrainConfig
+from scse.config import Shape, TrainConfig
 from scse.config.stored import neutral_fields
 from scse.errors import UserError
 from scse.files import SEAL
@@ -76,4 +77,8 @@ def test_a_configuration_of_an_earlier_version_says_the_same_today(path):
 
 
 def test_there_are_files_of_every_earlier_version():
-    assert [path.stem for path in EARLIER] == ["1-first", "2-parent", "3-problem", "4-shape"]
+    """A field that is added comes with a file that states it, which from then on is one of an earlier version."""
+    stored = [json.loads(path.read_text()) for path in EARLIER]
+    assert {name for train in stored for name in train} == {field.name for field in fields(TrainConfig)}
+    stated = {name for train in stored for name in train["model"]["shape"]}
+    assert stated == {field.name for field in fields(Shape)}

@@ -9,13 +9,13 @@ from scse.registry import Registry
 from scse.tasks.accuracy import Accuracy
 from scse.tasks.adaptive import Adaptive
 from scse.tasks.anchor import Diagnose, Steering, Theory
-from scse.tasks.base import Column, Evaluated, Selection, Task, Where
+from scse.tasks.base import Column, Evaluated, Selection, Task, Where, record_of
 from scse.tasks.completion import Completion
 from scse.tasks.costs import Pareto, Profile, Size
 from scse.tasks.exits import Exits
 from scse.tasks.perplexity import CachedPerplexity, Perplexity
 
-__all__ = ["TASKS", "Column", "Evaluated", "Selection", "Task", "Where"]
+__all__ = ["TASKS", "Column", "Evaluated", "Selection", "Task", "Where", "record_of"]
 
 TASKS: Registry[Task] = Registry(
     "task",
