@@ -78,6 +78,33 @@ def test_columns_are_evaluations_and_say_what_they_do_not_share():
     assert list(compare(texts, "ppl", task="completion").headers().values()) == ["T=8 try"]
 
 
+def test_adaptive_numbers_stand_beside_the_depth_they_took(tmp_path, capsys):
+    how = {"rule": "update", "ceiling": 48, "calibrated_on": "validation", "budget": 8, "mode": "offline"}
+    records = [record(seed, depth=None, where={"adaptive": how}, lr=lr) for seed in (0, 1) for lr in (1e-3, 1e-2)]
+    records = [
+        replace(one, metrics={**one.metrics, "mean_depth": depth})
+        for one, depth in zip(records, (8.0, 9.5, 8.4, 9.7), strict=True)
+    ]
+    append_records(tmp_path / "records.jsonl", records)
+    assert main(["compare", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "20.00 ± 0.00 (2), 8.2 loops" in printed
+    assert "20.00 ± 0.00 (2), 9.6 loops" in printed
+    assert "not at the same compute, mean depths differ by more than 10 %: adaptive 8 offline" in printed
+    assert main(["compare", str(tmp_path), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["results"][0]["mean_depth"] for row in rows] == [8.2, 9.6]
+    assert compare(records, "ppl").at_other_depths(0.2) == []
+    records += [record(depth=None, where={"adaptive": {**how, "budget": budget}}) for budget in (24, 16)]
+    assert [c.adaptive.split()[1] for c in compare(records, "ppl").columns] == ["8", "16", "24"]
+
+
+def test_settings_that_follow_from_others_are_spared():
+    found = compare([record(), record(family="looped"), record(lr=0.5)], "ppl")
+    assert found.telling() == ["family", "lr"]
+    assert len(found.differing) > 2
+
+
 def test_other_tokens_never_share_a_column():
     """Another tokenizer, or other text under the same name, as the embedded corpus of another Python."""
     for other in (record(1, tokens="def", tokenizer="bpe-8192"), record(1, tokens="def")):

@@ -14,11 +14,12 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from scse.cli.common import Arguments, add_json, print_json, print_rows
+from scse.cli.text import print_text
 from scse.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     from scse.records import Record
-    from scse.records.comparison import Comparison, Evaluation, Settings
+    from scse.records.comparison import Comparison, Evaluation, Row, Settings
 
 # Settings that are worth saying where all rows share them.
 SAID = ("family", "corpus", "tokenizer", "steps", "lr", "max_loops")
@@ -37,6 +38,7 @@ def run(args: Arguments) -> None:
     from scse.records import read_records
     from scse.records.comparison import compare
     from scse.report.write import record_files
+    from scse.suites.evidence import DEPTH_TOLERANCE
 
     paths = [expand(text) for text in args.runs]
     files = record_files(paths)
@@ -49,13 +51,17 @@ def run(args: Arguments) -> None:
     if args.json:
         print_json(as_json(found, args.metric))
         return
-    print_rows(shown(found), False, title=title(found, args.metric))
+    rest = [name for name in reversed(found.differing) if name not in found.telling()]
+    print_rows(shown(found), False, title=title(found, args.metric), spare=rest)
+    if unequal := found.at_other_depths(DEPTH_TOLERANCE):
+        said = "; ".join(found.headers()[column] for column in unequal)
+        print_text(f"not at the same compute, mean depths differ by more than {100 * DEPTH_TOLERANCE:.0f} %: {said}")
     if common := in_common(found):
-        print(common)
+        print_text(common)
     if found.tokens_differ():
-        print("columns of different tokens (another text or tokenizer) cannot be compared with each other")
+        print_text("columns of different tokens (another text or tokenizer) cannot be compared with each other")
     if len(records) < sum(len(read_records([path])) for path in files):
-        print("some evaluations are in more than one file; the last one read counts")
+        print_text("some evaluations are in more than one file; the last one read counts")
 
 
 def refuse_unknown(records: Sequence[Record], metric: str, task: str | None) -> None:
@@ -110,20 +116,29 @@ def in_common(found: Comparison) -> str:
 
 def shown(found: Comparison) -> list[dict[str, Any]]:
     """A row for people: what differs, then the numbers."""
-    from scse.report.wording import measured
-
     rows, headers = [], found.headers()
     digits = {column: decimals(found, column) for column in found.columns}
     for row in found.rows:
-        labels = {name: row.settings.get(name, "–") for name in found.differing} or {"family": row.settings["family"]}
-        numbers = {
-            headers[c]: "missing"
-            if (summary := row.summary(c)) is None
-            else measured(summary, digits[c], len(row.seeds))
-            for c in found.columns
-        }
+        labels = {name: label(row.settings.get(name, "–")) for name in found.differing or ["family"]}
+        numbers = {headers[c]: cell(row, c, digits[c]) for c in found.columns}
         rows.append({**labels, **numbers})
     return rows
+
+
+def label(value: object) -> object:
+    """A setting as it is; the options of a problem as name=value."""
+    return " ".join(f"{name}={part}" for name, part in value.items()) if isinstance(value, dict) else value
+
+
+def cell(row: Row, column: Evaluation, digits: int) -> str:
+    """'12.34 ± 0.05 (3)', with the mean depth where it was adaptive."""
+    from scse.report.wording import loops, measured
+
+    summary, depth = row.summary(column), row.realised(column)
+    if summary is None:
+        return "missing"
+    text = measured(summary, digits, len(row.seeds))
+    return text if depth is None else f"{text}, {loops(depth)}"
 
 
 def decimals(found: Comparison, column: Evaluation) -> int:
@@ -138,12 +153,14 @@ def as_json(found: Comparison, metric: str) -> dict[str, Any]:
     for row in found.rows:
         cells = []
         for column in found.columns:
-            cell: dict[str, Any] = {"column": headers[column], "missing": row.missing(column)}
-            cell |= {"mean": None, "sd": None, "seeds": []}
+            one: dict[str, Any] = {"column": headers[column], "missing": row.missing(column)}
+            one |= {"mean": None, "sd": None, "seeds": []}
             if (summary := row.summary(column)) is not None:
                 sd = summary.sd if len(summary.seeds) > 1 else None
-                cell |= {"mean": summary.mean, "sd": sd, "seeds": list(summary.seeds)}
-            cells.append(cell)
+                one |= {"mean": summary.mean, "sd": sd, "seeds": list(summary.seeds)}
+            if (depth := row.realised(column)) is not None:
+                one["mean_depth"] = depth
+            cells.append(one)
         rows.append({"settings": {name: row.settings.get(name) for name in found.differing}, "results": cells})
     columns = [{"column": headers[c], **vars(c)} for c in found.columns]
     return {"metric": metric, "shared": found.shared, "columns": columns, "rows": rows}

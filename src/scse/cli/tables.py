@@ -113,7 +113,14 @@ def fitted(layout: Layout, width: int | None, spare: Sequence[str]) -> Layout:
     for form in forms(layout, width, spare):
         if form.room(width) >= 0:
             return form
-    return split(layout, width)
+    return split(spared(layout, spare), width)
+
+
+def spared(layout: Layout, names: Sequence[str]) -> Layout:
+    """Without these columns."""
+    left = tuple(column for column in layout.columns if column.name not in names)
+    gone = tuple(column.name for column in layout.columns if column not in left)
+    return replace(layout, parts=(left,), dropped=gone)
 
 
 def forms(layout: Layout, width: int, spare: Sequence[str]) -> Iterator[Layout]:
@@ -129,9 +136,7 @@ def forms(layout: Layout, width: int, spare: Sequence[str]) -> Iterator[Layout]:
     yield bare
     yield with_wrapped_text(bare, width, COMFORTABLE)
     for count in range(1, len(spare) + 1):
-        left = tuple(column for column in bare.columns if column.name not in spare[:count])
-        gone = tuple(column.name for column in bare.columns if column not in left)
-        fewer = replace(bare, parts=(left,), dropped=gone)
+        fewer = spared(bare, spare[:count])
         yield fewer
         yield with_wrapped_text(fewer, width, COMFORTABLE)
     yield with_wrapped_text(bare, width, 0)

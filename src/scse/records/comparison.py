@@ -6,6 +6,7 @@ tokens only: another text, or the same text cut by another tokenizer, makes anot
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ Settings = dict[str, Any]
 # In this order where they differ; all others follow by name.
 _FIRST = ("family", "corpus", "tokenizer", "steps", "trained_steps")
 _SHORT = 6
+MEAN_DEPTH = "mean_depth"
 
 
 @dataclass(frozen=True)
@@ -38,17 +40,21 @@ class Evaluation:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        depths = (self.depth is None, self.depth or 0, self.adaptive)
+        depths = (self.depth is None, self.depth or 0, [_sortable(word) for word in self.adaptive.split()])
         return (self.task, self.dataset, self.split, self.data, self.limit or 0, self.tag, self.settings, *depths)
 
 
 @dataclass
 class Row:
-    """The runs of one way of training: numbers by evaluation and seed. `seeds` are all that are known of."""
+    """The runs of one way of training: numbers by evaluation and seed. `seeds` are all that are known of.
+
+    `loops` are the mean depths at which numbers of adaptive depth were had, by evaluation and seed.
+    """
 
     settings: Settings
     seeds: set[int] = field(default_factory=set)
     values: dict[Evaluation, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    loops: dict[Evaluation, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
 
     def summary(self, evaluation: Evaluation) -> Summary | None:
         found = self.values.get(evaluation)
@@ -56,6 +62,11 @@ class Row:
 
     def missing(self, evaluation: Evaluation) -> list[int]:
         return sorted(self.seeds - self.values.get(evaluation, {}).keys())
+
+    def realised(self, evaluation: Evaluation) -> float | None:
+        """The mean depth behind an adaptive number, over its seeds."""
+        found = self.loops.get(evaluation)
+        return sum(found.values()) / len(found) if found else None
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,26 @@ class Comparison:
     columns: list[Evaluation]
     differing: list[str]
     shared: Settings
+
+    def telling(self) -> list[str]:
+        """The first of the differing settings that tell all rows apart; the others follow from them."""
+        names: list[str] = []
+        for name in self.differing:
+            if self._kinds([*names, name]) > self._kinds(names):
+                names.append(name)
+        return names
+
+    def _kinds(self, names: Sequence[str]) -> int:
+        return len({content_hash({name: row.settings.get(name) for name in names}) for row in self.rows})
+
+    def at_other_depths(self, tolerance: float) -> list[Evaluation]:
+        """Adaptive columns whose numbers were had at mean depths that differ by more than this share."""
+        found = []
+        for column in self.columns:
+            depths = [depth for row in self.rows if (depth := row.realised(column)) is not None]
+            if depths and max(depths) > (1 + tolerance) * min(depths):
+                found.append(column)
+        return found
 
     def headers(self) -> dict[Evaluation, str]:
         """A short name for each column that says what it does not share with all of them."""
@@ -117,6 +148,8 @@ def compare(
             evaluation = evaluation_of(record)
             columns[evaluation] = None
             row.values[evaluation][record.seed] = float(record.metrics[metric])
+            if evaluation.adaptive and metric != MEAN_DEPTH and MEAN_DEPTH in record.metrics:
+                row.loops[evaluation][record.seed] = float(record.metrics[MEAN_DEPTH])
     for settings, seed in others:
         _row(rows, settings).seeds.add(seed)
     found = list(rows.values())
@@ -189,6 +222,6 @@ def _told_apart(rows: Sequence[Settings]) -> tuple[list[str], Settings]:
 
 def _sortable(value: object) -> tuple[int, float, str]:
     """Numbers by size, before words."""
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) or (isinstance(value, str) and re.fullmatch(r"\d+(\.\d+)?", value)):
         return 0, float(value), ""
     return 1, 0.0, str(value)
