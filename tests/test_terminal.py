@@ -34,8 +34,8 @@ MEASURED = ("seconds", "ms", "per_second", "rate")  # what two runs of a command
 
 
 @contextmanager
-def terminal(monkeypatch, columns: int) -> Iterator[list[str]]:
-    """Standard output goes to a real pseudo-terminal; the lines it was sent are in the list afterwards."""
+def terminal(monkeypatch, columns: int, stream: str = "sys.stdout") -> Iterator[list[str]]:
+    """Standard output (or another stream) goes to a real pseudo-terminal; its lines are in the list afterwards."""
     reader, writer = os.openpty()
     fcntl.ioctl(writer, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     received, lines = [], []
@@ -52,7 +52,7 @@ def terminal(monkeypatch, columns: int) -> Iterator[list[str]]:
     screen = open(writer, "w", encoding="utf-8")  # noqa: SIM115
     try:
         with monkeypatch.context() as patch:
-            patch.setattr("sys.stdout", screen)
+            patch.setattr(stream, screen)
             patch.setenv("TERM", "xterm-256color")
             patch.delenv("COLUMNS", raising=False)
             yield lines
@@ -182,6 +182,15 @@ def test_the_demo_stands_whole(place, monkeypatch, capsys):
     lines = shown(monkeypatch, ["demo"])
     assert missing([answer[part] for part in ("accuracy", "exits", "perplexity", "anchor")], lines) == []
     assert any("106.51 at 15.2" in line for line in lines), "an adaptive number stands beside its depth"
+
+
+def test_a_mistake_breaks_at_words(monkeypatch):
+    """On a terminal; in a file or a pipe it is one line."""
+    with terminal(monkeypatch, 40, "sys.stderr") as lines:
+        assert main(["eval", "a-run-that-is-not-there", "--depths", "1,2,3"]) == 2
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 40
+    assert " ".join(lines).startswith("scse: no run in a-run-that-is-not-there (config.json is missing); name")
 
 
 def test_the_benchmark_stands_whole(monkeypatch, capsys):

@@ -14,7 +14,7 @@ from keyword import iskeyword
 from types import ModuleType
 
 from scse.cli.common import Parser
-from scse.cli.text import wrapped
+from scse.cli.text import Fitted, print_text, wrapped
 from scse.errors import RunFailure, UserError, unknown_name
 from scse.signals import Terminated, stops_raise
 
@@ -76,7 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
-    logging.basicConfig(stream=sys.stderr, format="scse: %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(Fitted("scse: %(message)s"))
+    logging.basicConfig(handlers=[handler])
     logging.getLogger("scse").setLevel(logging.INFO)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # equations on a terminal that cannot show them
@@ -109,12 +111,15 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def complain(message: object, code: int) -> int:
-    """One line on stderr, from one process of a run: the leader's if it fails too, and its exit code with it."""
+    """One line on stderr, from one process of a run: the leader's if it fails too, and its exit code with it.
+
+    On a terminal it breaks at words.
+    """
     if leads():
-        print(f"scse: {message}", file=sys.stderr)
+        print_text(f"scse: {message}", sys.stderr)
     else:
         wait_for_another_process_to_speak()
-        print(f"scse: process {os.environ['RANK']}: {message}", file=sys.stderr)
+        print_text(f"scse: process {os.environ['RANK']}: {message}", sys.stderr)
     return code
 
 

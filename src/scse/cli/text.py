@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 import textwrap
+from typing import TextIO
 
 MISSING = "–"
 
 
-def terminal_width() -> int | None:
-    """The columns of the terminal that standard output goes to; None where it goes to a file or a pipe."""
-    if not sys.stdout.isatty():
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """The columns of the terminal that standard output (or a stream) goes to; None where it goes elsewhere."""
+    stream = stream or sys.stdout
+    if not stream.isatty():
         return None
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+        return os.get_terminal_size(stream.fileno()).columns or 80
     except OSError:
         return 80
 
@@ -33,11 +36,24 @@ def render(value: object) -> str:
     return str(value)
 
 
-def print_text(text: str) -> None:
+def print_text(text: str, stream: TextIO | None = None) -> None:
     """Sentences, wrapped at words on a terminal; a word wider than that, such as a path, stays whole."""
-    width = terminal_width()
-    for line in text.splitlines() or [""]:
-        print(line if width is None else "\n".join(wrapped(line, width)))
+    print(fitted_text(text, stream), file=stream or sys.stdout)
+
+
+def fitted_text(text: str, stream: TextIO | None = None) -> str:
+    """Sentences with the line breaks that a terminal needs."""
+    width = terminal_width(stream)
+    lines = text.splitlines() or [""]
+    return "\n".join(lines if width is None else (part for line in lines for part in wrapped(line, width)))
+
+
+class Fitted(logging.Formatter):
+    """Log lines that break at words on a terminal; a traceback stays as it is."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return text if record.exc_info else fitted_text(text, sys.stderr)
 
 
 def print_sample(text: str) -> None:

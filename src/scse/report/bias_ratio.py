@@ -65,11 +65,12 @@ def _bias_bars(axes: Axes, evidence: Evidence, arms: Sequence[Arm], late: Column
         if cell.paper is not None:
             axes.plot([cell.paper.mean] * 2, [place - 0.36, place + 0.36], color="black", lw=1.6, zorder=4)
             text, end = f"{text}  (paper {cell.paper.mean:.2f})", max(end, cell.paper.mean)
-        axes.annotate(text, (end, place), (8, 0), textcoords="offset points", va="center", fontsize=9, bbox=UNDERLAY)
         start = evidence.cells[arm.name, first.header] if first else None
         if start and start.drawable:
             mean = summarise(dict(start.values)).mean
             axes.plot(mean, place, "o", markersize=8, markerfacecolor="white", markeredgecolor=colour, zorder=5)
+            end = max(end, mean)  # the number stands behind the circle, not below it
+        axes.annotate(text, (end, place), (8, 0), textcoords="offset points", va="center", fontsize=9, bbox=UNDERLAY)
     axes.axvline(1, color="0.3", ls="--", lw=1, zorder=0)
     axes.invert_yaxis()
     tidy(axes)
