@@ -92,5 +92,5 @@ def draw_exits(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     from scse.report.exit_depths import draw_exit_depths
     from scse.report.figures import save_figure
 
-    lines = {str(row["family"]): {n: row[_hops(n)] for n in range(HOPS + 1) if _hops(n) in row} for row in rows}
+    lines = {str(row["family"]): {n: row[in_hops(n)] for n in range(HOPS + 1) if in_hops(n) in row} for row in rows}
     save_figure(draw_exit_depths(lines, "hop", "mean loops until an answer stays as it was"), path)
