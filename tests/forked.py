@@ -251,10 +251,15 @@ def _begin(listener: socket.socket, running: dict[int, socket.socket]) -> None:
     content, descriptors, _, _ = socket.recv_fds(connection, MESSAGE, 3)
     while not content.endswith(b"\n"):
         content += connection.recv(MESSAGE)
+    request = json.loads(content)
+    if request["argv"][:1] == ["report"]:
+        from scse.report.diagrams import diagrams
+
+        diagrams()  # the same in every report; drawn by the first that wants them
     process = os.fork()
     if process == 0:
         listener.close()
-        child(json.loads(content), descriptors)
+        child(request, descriptors)
     for descriptor in descriptors:
         os.close(descriptor)
     running[process] = connection

@@ -17,6 +17,7 @@ import forked
 from scse.errors import UserError
 from scse.records import append_records
 from scse.report.anchor_start import draw_anchor_start
+from scse.report.diagrams import diagrams
 from scse.report.figures import Line, draw_depth_response, new_figure
 from scse.report.suite_figures import pictures
 from scse.report.write import write_report
@@ -63,6 +64,7 @@ def test_every_file_is_there_and_nothing_is_left_over(report, shown):
 
 
 def test_the_same_records_give_the_same_bytes(report, shown, records, tmp_path):
+    diagrams.cache_clear()
     write_report(shown, toys.MINI, records, tmp_path)
     for path in report.rglob("*.*"):
         assert (tmp_path / path.relative_to(report)).read_bytes() == path.read_bytes(), path.name
@@ -119,7 +121,7 @@ def test_the_markdown_file_says_what_the_page_says(report):
 
 def test_at_the_papers_size_there_are_no_ratios_and_no_caution(tmp_path):
     records = toys.records_of(toys.ABLATIONS, toys.perplexity, toys.PAPER)
-    (part,) = write_report([toys.ABLATIONS], toys.PAPER, records, tmp_path)
+    (part,) = write_report([toys.without_figures(toys.ABLATIONS)], toys.PAPER, records, tmp_path)
     assert [kind for kind, _ in part.tables] == ["results", "differences"]
     assert "not comparable" not in (tmp_path / "index.html").read_text(encoding="utf-8")
 
@@ -236,7 +238,12 @@ def test_the_command_reads_folders_and_writes_the_report(runs, tmp_path):
 
 def test_the_command_never_loads_torch(runs, tmp_path):
     arguments = ["report", str(runs), "--data", "wikitext-2", "--suites", "anchor-design", "--out", str(tmp_path)]
-    probe = f"import sys, scse.cli; code = scse.cli.main({arguments!r}); sys.exit(code or 'torch' in sys.modules)"
+    probe = f"""
+import sys, scse.cli, scse.report.write
+scse.report.write.diagrams = tuple  # they take seconds
+code = scse.cli.main({arguments!r})
+sys.exit(code or "torch" in sys.modules)
+"""
     result = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
 
@@ -266,7 +273,8 @@ def test_runs_of_other_steps_or_windows_are_named_with_the_options_that_show_the
     assert "(there are: wikitext-2, 40 steps, on 8 windows (3 records)); give --data wikitext-2 --steps 40" in said
     plain = find_preset("mini", "wikitext-2")
     append_records(path, [toys.record(plain, suite.arms[0], suite.columns[0], 0, {"ppl": 9.0})])
-    result = scse("report", path, "--data", "wikitext-2", "--out", tmp_path / "out")
+    shown = ("--data", "wikitext-2", "--suites", "anchor-design")
+    result = scse("report", path, *shown, "--out", tmp_path / "out")
     assert result.returncode == 0, result.stderr
     assert "not shown, being of other runs or other evaluations: wikitext-2, 40 steps, on 8 windows" in result.stderr
 
@@ -304,7 +312,7 @@ def test_what_records_say_is_text_on_the_page_and_never_markup(tmp_path):
     script = "<script>alert(1)</script>"
     strange = {"git": script, "torch": script, "time": script}
     records = [replace(record, facts={**record.facts, **strange}) for record in toys.every_record()]
-    write_report(list(toys.SUITES.values()), toys.MINI, records, tmp_path)
+    write_report(list(map(toys.without_figures, toys.SUITES.values())), toys.MINI, records, tmp_path)
     page = (tmp_path / "index.html").read_text()
     assert "&lt;script&gt;al" in page
     assert "<script>al" not in page

@@ -11,7 +11,8 @@ RESULTS = Path(__file__).parent.parent.parent / "results" / "mini-wikitext-2"
 SUITES = ("ablations", "anchor-design", "forcing-controls")
 
 
-def test_the_tables_are_made_of_the_records(tmp_path, capsys):
+def test_the_tables_are_made_of_the_records(tmp_path, monkeypatch):
+    monkeypatch.setattr("scse.report.page.pictures", lambda evidence: [])
     arguments = ["--data", "wikitext-2-v1", "--suites", ",".join(SUITES), "--out", str(tmp_path)]
     assert main(["report", str(RESULTS / "records.jsonl"), *arguments]) == 0
     for name in SUITES:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -74,6 +75,12 @@ STEERING = Suite(
 )
 
 SUITES = {suite.name: suite for suite in (ABLATIONS, BIAS, ADAPTIVE, STEERING)}
+
+
+def without_figures(suite: Suite) -> Suite:
+    """For tests of what stands around the pictures, whose drawing takes seconds."""
+    return replace(suite, figure="")
+
 
 Numbers = Callable[[Arm, Column, int], float | None]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import numpy as np
 from scse.families import LOOPED, SCSE
 from scse.report.circuit import Circuit
 from scse.report.figures import PAGE, PHONE, new_figure, side_by_side, style
-from scse.report.pictures import Picture
+from scse.report.pictures import Picture, Rendered, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,8 +23,10 @@ FORCING = np.array([0.42, 0.26])
 STEP = 0.5
 
 
-def diagrams() -> list[Picture]:
-    return [geometry(), circuits()]
+@cache
+def diagrams() -> tuple[Rendered, ...]:
+    """Both, drawn once: no record changes them."""
+    return render(geometry()), render(circuits())
 
 
 def geometry() -> Picture:

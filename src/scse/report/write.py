@@ -11,7 +11,7 @@ from scse.records import FILE, Record
 from scse.report import latex, markdown
 from scse.report.diagrams import diagrams
 from scse.report.page import Chapter, Finding, chapters, origin, page
-from scse.report.pictures import Rendered, render
+from scse.report.pictures import Rendered
 from scse.suites.suite import Preset, Suite
 
 
@@ -27,7 +27,7 @@ def write_report(
     `links` are pages beside this one that it should name, {file: what it shows}.
     """
     parts = chapters(suites, preset, records)
-    drawings = [render(drawing) for drawing in diagrams()]
+    drawings = diagrams()
     for part in parts:
         put(out / "tables" / f"{part.name}.md", markdown_file(part).encode())
         put(out / "tables" / f"{part.name}.tex", latex_file(part).encode())
