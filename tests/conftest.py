@@ -11,19 +11,59 @@ import torch
 
 from tinymodels import NAMES
 
+# Folders whose files share what takes long to make: one worker has them together.
+TOGETHER = ("report", "lens")
+# They take longest and so come first: nobody waits at the end for a worker that began one of them last.
+LONGEST = (
+    "robustness/test_crashes.py",
+    "suites/test_suite_command.py",
+    "report",
+    "training/test_resume.py",
+    "hf/test_export.py",
+    "lens",
+    "doors/test_guests.py",
+    "diagnostics/test_theory.py",
+    "training/test_distributed.py",
+    "suites/test_cluster.py",
+    "test_demo.py",
+    "test_examples.py",
+    "devices/test_compilation.py",
+)
+
 
 def pytest_addoption(parser):
     parser.addoption("--shuffle", type=int, metavar="SEED", help="files, and the tests in each, in a random order")
 
 
+def part(nodeid: str) -> str:
+    """What is not divided between workers: a file, because fixtures are shared in it, or a folder."""
+    path = nodeid.partition("::")[0].removeprefix("tests/")
+    folder = path.partition("/")[0]
+    return folder if folder in TOGETHER else path
+
+
 def pytest_collection_modifyitems(config, items):
-    """Files stay together, because fixtures are shared in them."""
     seed = config.getoption("--shuffle")
     if seed is not None:
         draw = random.Random(seed)
         files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
         draw.shuffle(files)
         items[:] = [test for tests in files for test in draw.sample(tests, len(tests))]
+    elif config.getoption("numprocesses", None):
+        order = {name: place for place, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: order.get(part(item.nodeid), len(order)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByPart(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return part(nodeid)
+
+    config.option.loadscopereorder = False  # the order is that of the collection
+    return ByPart(config, log)
 
 
 def pytest_report_header(config):

@@ -11,7 +11,11 @@ from layers import LAYERS, ROOT, WITHOUT_TORCH, circle, imported, module_imports
 from scse.families import FAMILIES
 
 FILES = sources()
-EDGES = module_imports(FILES)
+
+
+@pytest.fixture(scope="module")
+def edges():
+    return module_imports(FILES)
 
 
 def test_everything_has_one_place_in_the_table():
@@ -19,13 +23,13 @@ def test_everything_has_one_place_in_the_table():
     assert sorted(listed) == sorted({unit(name) for name in FILES})
 
 
-def test_imports_go_downward():
-    assert upward(EDGES) == []
+def test_imports_go_downward(edges):
+    assert upward(edges) == []
 
 
-def test_no_imports_in_a_circle():
-    assert circle(unit_imports(EDGES)) == []
-    assert circle(EDGES) == []
+def test_no_imports_in_a_circle(edges):
+    assert circle(unit_imports(edges)) == []
+    assert circle(edges) == []
 
 
 def test_descriptions_know_nothing_of_torch():

@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 import torch
-from torch._dynamo.testing import CompileCounterWithBackend
 
 from tinymodels import some_ids, tiny
 
@@ -20,6 +19,12 @@ def _forgotten():
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
+
+
+def counting(backend):
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    return CompileCounterWithBackend(backend)
 
 
 @torch.no_grad()
@@ -37,13 +42,13 @@ def compilations(model, counter):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_depth_compiles_again(family):
     """Two graphs: the layers, and the update with its mask. More would be a break in one of them."""
-    counter = CompileCounterWithBackend("eager")
+    counter = counting("eager")
     assert compilations(tiny(family, dtype=torch.float32, spread=0.08), counter) == [2] * len(DEPTHS)
 
 
 def test_layers_of_their_own_compile_until_all_have_been_seen():
     """Blocks of one form share a graph; the last one is the step that has no block left."""
-    counts = compilations(tiny("unshared-3", dtype=torch.float32, spread=0.08), CompileCounterWithBackend("eager"))
+    counts = compilations(tiny("unshared-3", dtype=torch.float32, spread=0.08), counting("eager"))
     assert counts[-1] == counts[-2] <= 4
 
 
@@ -65,5 +70,5 @@ def test_gradients_and_dropout_of_a_compiled_step_are_those_of_the_plain_one():
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_with_torchs_own_compiler():
-    counter = CompileCounterWithBackend("inductor")
+    counter = counting("inductor")
     assert compilations(tiny("scse", dtype=torch.float32, spread=0.08), counter) == [2] * len(DEPTHS)

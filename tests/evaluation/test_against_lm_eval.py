@@ -10,10 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
-from lm_eval.api.instance import Instance
-from lm_eval.api.metrics import perplexity as lm_eval_perplexity
-from lm_eval.models.huggingface import HFLM
 
 from scse import Shape
 from scse.data.tokenizer import gpt2_tokenizer
@@ -34,28 +30,37 @@ def passages() -> list[str]:
     return ["She closed the book and looked at the " + "very " * n + "old clocktower" for n in range(0, 96, 8)]
 
 
-class Shell(transformers.PreTrainedModel):
+def shell(model):
     """As much of a Hugging Face model as lm-eval needs."""
+    import transformers
 
-    config_class = transformers.PretrainedConfig
+    class Shell(transformers.PreTrainedModel):
+        config_class = transformers.PretrainedConfig
 
-    def __init__(self, model):
-        super().__init__(transformers.PretrainedConfig(tie_word_embeddings=False))
-        self.inner = model
+        def __init__(self):
+            super().__init__(transformers.PretrainedConfig(tie_word_embeddings=False))
+            self.inner = model
 
-    def forward(self, input_ids, **_):
-        return transformers.modeling_outputs.CausalLMOutput(logits=self.inner(input_ids, LOOPS))
+        def forward(self, input_ids, **_):
+            return transformers.modeling_outputs.CausalLMOutput(logits=self.inner(input_ids, LOOPS))
+
+    return Shell()
 
 
 @pytest.mark.parametrize("family", ["scse", "tuned-adapter"])
 def test_completion_agrees_with_lm_eval(family, tmp_path):
+    import transformers
+    from lm_eval.api.instance import Instance
+    from lm_eval.api.metrics import perplexity
+    from lm_eval.models.huggingface import HFLM
+
     model = tiny(family, shape=SHAPE, dtype=torch.float32)
     tokenizer = gpt2_tokenizer()
     tokenizer.save(tmp_path)
     theirs = transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(tmp_path / "tokenizer.json"), eos_token="<|endoftext|>", model_max_length=SHAPE.context
     )
-    harness = HFLM(pretrained=Shell(model), tokenizer=theirs, max_length=SHAPE.context, batch_size=4, backend="causal")
+    harness = HFLM(pretrained=shell(model), tokenizer=theirs, max_length=SHAPE.context, batch_size=4, backend="causal")
     texts = passages()
     pairs = [text.rstrip().rpartition(" ") for text in texts]
     requests = [
@@ -68,7 +73,7 @@ def test_completion_agrees_with_lm_eval(family, tmp_path):
     (ours,) = complete(model, examples, [LOOPS], 5)
     tokens = sum(example.answer for example in examples)
     assert ours.target_ppl == pytest.approx(math.exp(-sum(ll for ll, _ in answers) / tokens), rel=1e-5)
-    assert ours.word_ppl == pytest.approx(lm_eval_perplexity([ll for ll, _ in answers]), rel=1e-5)
+    assert ours.word_ppl == pytest.approx(perplexity([ll for ll, _ in answers]), rel=1e-5)
     assert ours.exact_accuracy == sum(greedy for _, greedy in answers) / len(answers)
     for example, (loglikelihood, _) in zip(examples, answers, strict=True):
         (alone,) = complete(model, [example], [LOOPS], 1)

@@ -135,6 +135,7 @@ class Commands:
 
 def serve() -> None:
     preload()
+    diagrams()
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
@@ -143,5 +144,6 @@ def serve() -> None:
 if __name__ == "__main__":
     sys.path.append(sys.argv[1])
     from forked import preload
+    from scse.report.diagrams import diagrams
 
     serve()

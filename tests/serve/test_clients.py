@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import openai
 import pytest
 import torch
-import transformers
 from liveserver import TEXT
-from lm_eval.api.instance import Instance
-from lm_eval.models.openai_completions import LocalCompletionsAPI
 
 from scse.generation import GREEDY, Depth, Generation, Sampling, continue_text
 
@@ -18,6 +14,8 @@ PROMPT = "the state moves"
 
 @pytest.fixture(scope="module")
 def client(live):
+    import openai
+
     with openai.OpenAI(base_url=f"{live.address}/v1", api_key="none", max_retries=0) as found:
         yield found
 
@@ -122,6 +120,10 @@ def test_echo_scores_the_prompt(client, served):
 @torch.no_grad()
 def test_lm_eval_measures_it(live, served, tmp_path):
     """Its own client, with the tokenizer it would load; the sums are the model's own."""
+    import transformers
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.openai_completions import LocalCompletionsAPI
+
     served.tokenizer.save(tmp_path)
     transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(tmp_path / "tokenizer.json"), eos_token="<|endoftext|>", model_max_length=48
