@@ -2,8 +2,8 @@
 
 Loading torch and its friends takes seconds; most tests of a command want its behaviour in a process of its own, and
 not another import. `start` is like `subprocess.Popen([SCSE, …])` and `scse` like `subprocess.run`, with pipes, signals
-and exit codes as real as there. Tests about starting up (what is imported, the installed script, a terminal from the
-first line on) use `subprocess` themselves.
+and exit codes as real as there; with `python=True` it is Python that gets the arguments. Tests about starting up (what
+is imported, the installed script, a terminal from the first line on) use `subprocess` themselves.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import functools
 import io
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
@@ -95,8 +96,12 @@ def start(
     stderr: int | None = subprocess.PIPE,
     env: dict[str, str] | None = None,
     cwd: str | Path | None = None,
+    python: bool = False,
 ) -> Forked:
-    """Begin `scse ARGUMENTS`; each stream is a pipe, DEVNULL, a file descriptor, or (None) what the server has."""
+    """Begin `scse ARGUMENTS`, or `python ARGUMENTS` (a script or -c).
+
+    Each stream is a pipe, DEVNULL, a file descriptor, or (None) what the server has.
+    """
     theirs, ours, closing = [], {}, []
     for name, wanted in (("stdin", stdin), ("stdout", stdout), ("stderr", stderr)):
         if wanted == subprocess.PIPE:
@@ -116,6 +121,7 @@ def start(
         "argv": [str(argument) for argument in arguments],
         "env": dict(os.environ if env is None else env),
         "cwd": str(cwd or os.getcwd()),
+        "python": python,
     }
     socket.send_fds(connection, [json.dumps(request).encode() + b"\n"], theirs)
     for descriptor in closing:
@@ -189,8 +195,6 @@ def preload() -> None:
 
 def child(request: dict, descriptors: Sequence[int]) -> None:
     """Be the command, as if just started."""
-    from scse.cli import main
-
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -202,10 +206,11 @@ def child(request: dict, descriptors: Sequence[int]) -> None:
         os.chdir(request["cwd"])
         for place, descriptor in enumerate(descriptors):
             os.dup2(descriptor, place)
-        sys.argv = ["scse", *request["argv"]]
-        code = main(request["argv"])
+        code = script(request["argv"]) if request["python"] else command(request["argv"])
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(bool(leaving.code))
+        if isinstance(leaving.code, str):
+            print(leaving.code, file=sys.stderr)
     except BaseException:
         traceback.print_exc()
         code = 1
@@ -215,6 +220,24 @@ def child(request: dict, descriptors: Sequence[int]) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code or 0)
+
+
+def command(argv: list[str]) -> int:
+    from scse.cli import main
+
+    sys.argv = ["scse", *argv]
+    return main(argv)
+
+
+def script(argv: list[str]) -> int:
+    if argv[0] == "-c":
+        sys.argv = ["-c", *argv[2:]]
+        exec(compile(argv[1], "<string>", "exec"), {"__name__": "__main__"})
+    else:
+        sys.argv = argv
+        sys.path.insert(0, os.path.dirname(argv[0]))
+        runpy.run_path(argv[0], run_name="__main__")
+    return 0
 
 
 def serve(address: str) -> None:
@@ -252,7 +275,7 @@ def _begin(listener: socket.socket, running: dict[int, socket.socket]) -> None:
     while not content.endswith(b"\n"):
         content += connection.recv(MESSAGE)
     request = json.loads(content)
-    if request["argv"][:1] == ["report"]:
+    if request["argv"][0] == "report":
         from scse.report.diagrams import diagrams
 
         diagrams()  # the same in every report; drawn by the first that wants them

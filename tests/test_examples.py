@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,10 +21,9 @@ def base(tmp_path_factory):
 
 def example(base, name, *arguments):
     environment = {**os.environ, "SCSE_CACHE": str(base / "cache"), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, EXAMPLES / name, *map(str, arguments)],
-        capture_output=True, text=True, check=True, cwd=base, env=environment,
-    ).stdout  # fmt: skip
+    done = scse([EXAMPLES / name, *arguments], python=True, cwd=base, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_train_your_text(base):

@@ -51,7 +51,7 @@ def test_diagnose_fails_on_a_broken_claim(folder, capsys, monkeypatch):
     from scse.recurrence.updates import SharedCore
 
     original = SharedCore.forward
-    monkeypatch.setattr(SharedCore, "forward", lambda self, t, x, past=None: original(self, t, x) + 0.1)
+    monkeypatch.setattr(SharedCore, "forward", lambda self, *given: original(self, *given) + 0.1)
     assert main(["diagnose", str(folder / "scse"), "--steps", "3", "--batch", "4", *options(folder)]) == 1
     assert "claims a fixed anchor (before the mask), but its map moves there" in capsys.readouterr().err
 

@@ -253,9 +253,7 @@ def test_masked_recurrences_are_analysed_before_the_mask():
 def test_a_broken_claim_shows_as_a_response(monkeypatch):
     model = tiny("scse")
     original = type(model.recurrence.core).forward
-    monkeypatch.setattr(
-        type(model.recurrence.core), "forward", lambda self, t, x, past=None: original(self, t, x) + 0.1
-    )
+    monkeypatch.setattr(type(model.recurrence.core), "forward", lambda self, *given: original(self, *given) + 0.1)
     (found,) = theory(model, TOKENS, 1, 5, 1, SILENT)
     assert found.response > 0
 

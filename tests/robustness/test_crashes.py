@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from faulty import LEAKED, Commands
+from faulty import LEAKED, TESTS, Commands
 
 from runs import command, run, write_corpus
 from scse.files import file_hash
@@ -39,6 +39,7 @@ def train(base: Path, place: Path) -> list[str]:
 def suite(base: Path, place: Path) -> list[str]:
     where = ("--data", str(base / "corpus"), "--cache-dir", str(place / "cache"), "--runs", str(place / "runs"))
     size = ("--only", "scse,scse-initial", "--seeds", "0", "--steps", "2", "--limit", "1", "--depths", "8")
+    size += ("--import", str(TESTS / "suites" / "toypreset.py"))
     return ["suite", "run", "anchor-design", *where, *size, "--json"]
 
 
