@@ -19,12 +19,16 @@ from scse.cli import main
 SCSE = Path(sys.executable).with_name("scse")
 
 
-def scse(*arguments: str) -> subprocess.CompletedProcess[str]:
+def installed(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([SCSE, *arguments], capture_output=True, text=True, check=False)
 
 
+def scse(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return forked.scse(arguments)
+
+
 def test_help_lists_the_commands():
-    result = scse("--help")
+    result = installed("--help")
     assert result.returncode == 0
     for command in ("families", "params", "flops"):
         assert f"  {command} " in result.stdout
@@ -40,7 +44,7 @@ def test_help_loads_no_package_but_ours_and_so_starts_at_once():
 
 
 def test_version():
-    assert scse("--version").stdout.startswith("scse 0.")
+    assert installed("--version").stdout.startswith("scse 0.")
 
 
 def test_params_of_one_model():
