@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from scse import LoopedLM, model_config
+from scse.bench.attainable import Times, seconds_per_token
 from scse.bench.generation import DecodingBench
 from scse.bench.reference import PlainSCSE
 from scse.bench.rows import Row
@@ -77,7 +78,7 @@ def test_the_shortest_time_is_reported(monkeypatch):
 
 
 def test_the_command_prints_every_measure(capsys, monkeypatch):
-    monkeypatch.setattr("scse.bench.serving.NEW", 3)
+    monkeypatch.setattr("scse.bench.serving.ROUNDS", 1)
     assert main(["bench", "--scale", "mini", "--tokens", "256", "--repeats", "1", "--json"]) == 0
     printed = capsys.readouterr()
     report = json.loads(printed.out)
@@ -126,3 +127,19 @@ def test_the_table_says_which_bars_were_met(only, parts, monkeypatch, capsys):
         "serving": [["serving", "served", "1.1", "×", "≤ 1.02", "no", ""]],
     }
     assert rows == [row for part in parts for row in expected[part]]
+
+
+def test_where_time_follows_rows_the_bound_of_flops_is_attainable():
+    """A loop of r rows takes r, the head 4·r: then no waiting is needed, and a token costs its loops and its head."""
+    loop, head = Times({1: 1.0, 16: 16.0}), Times({1: 4.0, 16: 64.0})
+    mean = sum(0.8**t for t in range(8))
+    assert seconds_per_token(loop, head, 16, 8, 0.2) == pytest.approx(mean + 4, rel=0.05)
+    assert seconds_per_token(loop, head, 16, 8, 0.0) == pytest.approx(8 + 4)
+
+
+def test_where_time_does_not_follow_rows_less_is_attainable():
+    """Any loop takes 1, any head 8: a full batch that all stop at once is 16 tokens for 2 loops and a head."""
+    loop, head = Times({1: 1.0, 16: 1.0}), Times({1: 8.0, 16: 8.0})
+    assert loop.of(5) == 1.0
+    assert seconds_per_token(loop, head, 16, 2, 0.0) == pytest.approx(10 / 16)
+    assert seconds_per_token(loop, head, 16, 8, 0.2) > (sum(0.8**t for t in range(8)) + 8) / 16

@@ -12,7 +12,7 @@ import torch
 from scse.evaluation.rules import RULES, ExitRule
 from scse.generation import GREEDY, Depth, Generation, Sampling, stream
 from scse.serve.engine import Engine
-from scse.serve.head import Patience
+from scse.serve.head import Head, Patience, likeliest
 from scse.serve.limits import Limits, Refused
 from scse.serve.sequence import Sequence, Wanted
 from tinymodels import SHAPES, TINY, tiny
@@ -323,3 +323,33 @@ def test_waiting_for_the_head_ends_when_it_has_cost_as_much():
     assert patience.exhausted
     patience.read(1.0)
     assert not patience.exhausted
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_head_laid_out_anew_says_the_same(monkeypatch, tied):
+    monkeypatch.setattr("scse.serve.head.LEAST_PACKED", 1)  # as if the tiny one were large
+    model = tiny("scse", shape=replace(TINY, tied=tied), spread=0.1).float()
+    outputs = torch.randn(5, TINY.width, generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        for rows in (1, 5):
+            torch.testing.assert_close(Head(model)(outputs[:rows]), model.head(outputs[:rows]))
+
+
+def test_the_likeliest_token_is_the_first_of_the_largest():
+    logits = torch.tensor([[0.0, 2.0, 2.0, 1.0], [-3.0, -5.0, -3.0, -3.0]])
+    for kind in (torch.float32, torch.float64, torch.bfloat16):
+        assert likeliest(logits.to(kind)) == [1, 0]
+
+
+def test_every_entry_is_free_once_and_again_when_all_have_left(model):
+    engine = Engine(model, LIMITS)
+    gone = [submit(engine, wanted) for wanted in mixed(9, seed=3)]
+    for _ in range(7):
+        engine.tick()
+    engine.cancel(gone[:3])
+    finish(engine)
+    for store in engine.cache.stores:
+        free = store._free.tolist()
+        assert store.used == 0
+        assert sorted(free) == list(range(1, len(free) + 1))
+        assert not bool(store.table.any())

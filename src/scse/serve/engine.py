@@ -36,7 +36,7 @@ class Engine:
         self.model, self.limits, self.counters = model.eval(), limits or Limits(), Counters()
         # A family that cannot be cached says so here, in a line of its own.
         settle(model, torch.zeros(1, 1, dtype=torch.long), KVCache(model, 1, 1).append(1), Depth(1))
-        self._in_step, self._head = model.recurrence.step_dependent, Head(model)
+        self._in_step, self.head = model.recurrence.step_dependent, Head(model)
         self._news = threading.Condition()
         self._arrived: deque[Sequence] = deque()
         self._waiting = 0
@@ -272,7 +272,7 @@ class Engine:
         begin = time.perf_counter()
         self._settle_landed()
         rows, self._at_head = self._at_head, []
-        logits = self._head(torch.stack([outputs for _, outputs, _ in rows]))
+        logits = self.head(torch.stack([outputs for _, outputs, _ in rows]))
         sound = logits.sum(1).isfinite().tolist()
         best = likeliest(logits)
         self._patience.read(time.perf_counter() - begin)

@@ -19,79 +19,7 @@ from scse.evaluation.rules import Codas
 from scse.model import LoopedLM
 from scse.recurrence import Recurrence
 from scse.recurrence.base import Frame
-
-FIRST_ENTRIES = 256
-
-
-class Store:
-    """Entries for some layers that are always used together. Entry 0 is zero for ever: it stands for nothing, so that
-    no row ever multiplies what another row left behind."""
-
-    def __init__(self, model: LoopedLM, layers: int, slots: int, lanes: int) -> None:
-        shape, weight = model.config.shape, model.tokens.weight
-        self.layers = layers
-        self._weight = weight.detach()
-        self._entry = (2, shape.kv_heads or shape.heads, shape.head_width)
-        self.table = torch.zeros(lanes, slots * bool(layers), shape.context, dtype=torch.long, device=weight.device)
-        self.reserved = 0
-        self._clear()
-
-    def _clear(self) -> None:
-        self.data = self._weight.new_zeros(self.layers, FIRST_ENTRIES + 1, *self._entry)
-        self._free = torch.arange(FIRST_ENTRIES, 0, -1, device=self.table.device)
-        self._left = FIRST_ENTRIES
-
-    @property
-    def entry_bytes(self) -> int:
-        """What one entry takes, over all layers."""
-        return self.layers * int(self.data[0, 0].nbytes)
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.data.nbytes)
-
-    @property
-    def used(self) -> int:
-        return len(self._free) - self._left
-
-    def claim(self, lanes: Tensor, slots: Tensor, columns: Tensor) -> Tensor:
-        """The entries of some columns [R, L], new ones where there were none."""
-        place = lanes[:, None], slots[:, None], columns
-        found = self.table[place]
-        missing = found == 0
-        count = int(missing.sum())
-        if count:
-            found[missing] = self._take(count)
-            self.table[place] = found
-        return found
-
-    def release(self, lane: int) -> None:
-        """Give back everything a lane holds."""
-        held = self.table[lane].unique()
-        held = held[held > 0]
-        self._free[self._left : self._left + len(held)] = held
-        self._left += len(held)
-        self.table[lane] = 0
-
-    def trim(self) -> None:
-        """Return the memory of earlier requests, when nothing is held."""
-        if not self.used and len(self._free) > FIRST_ENTRIES:
-            self._clear()
-
-    def _take(self, count: int) -> Tensor:
-        if count > self._left:
-            self._grow(count - self._left)
-        self._left -= count
-        return self._free[self._left : self._left + count].clone()
-
-    def _grow(self, least: int) -> None:
-        """Double, but hold no more than has been promised to those who are running."""
-        size = len(self._free)
-        more = max(least, min(size, self.reserved - size))
-        self.data = torch.cat([self.data, self.data.new_zeros(self.layers, more, *self._entry)], dim=1)
-        fresh = torch.arange(size + more, size, -1, device=self._free.device)
-        self._free = torch.cat([self._free[: self._left], fresh, self._free.new_zeros(size - self._left)])
-        self._left += more
+from scse.serve.store import Store
 
 
 @dataclass(frozen=True)
@@ -114,6 +42,7 @@ class PagedCache:
         shape = model.config.shape
         self.model, self.lanes, self.loops = model, lanes, loops
         self.bodies, self.layers = model.recurrence.bodies_per_step, shape.core
+        self.rests_unchanged = model.recurrence.rests_unchanged
         self.looped = Store(model, self.bodies * self.layers, loops, lanes)
         self.prelude = Store(model, shape.prelude, 1, lanes)
         self.coda = Store(model, shape.coda, loops + 2, lanes)
@@ -206,14 +135,14 @@ class PagedView:
         return self.places.columns
 
     def prelude(self) -> PagedLayers:
-        return PagedLayers(self, self.cache.prelude, torch.zeros_like(self.depths), 0)
+        return PagedLayers(self, Entries(self.places, self.cache.prelude, torch.zeros_like(self.depths)), 0)
 
     def loop(self, t: int) -> PagedLoop:
         return PagedLoop(self, self.depths)
 
     def coda(self, t: int | None = None) -> PagedLayers:
         slots = torch.zeros_like(self.depths) if t is None else 1 + self.depths
-        return PagedLayers(self, self.cache.coda, slots, 0, traced=t is not None)
+        return PagedLayers(self, Entries(self.places, self.cache.coda, slots), 0, traced=t is not None)
 
     def codas(self) -> Codas:
         """What the coda has seen of earlier positions one loop ago and now, for exit rules."""
@@ -243,7 +172,7 @@ class PagedView:
             place = view.places.lanes, view.depths
             before = self.cache.energies[place]
             recurrence.remember(t + further, z[going], frame.rows(going), view.loop(t + further))
-            if recurrence.rests_unchanged:
+            if self.cache.rests_unchanged:
                 view._share(self.cache.energies[place] - before)
                 return
 
@@ -270,14 +199,17 @@ class PagedView:
 
 @dataclass(frozen=True)
 class PagedLoop:
-    """One loop of some rows: a `LoopMemory`."""
+    """One loop of some rows: a `LoopMemory`. All its bodies keep their layers in the same entries."""
 
     view: PagedView
     depths: Tensor
 
+    @cached_property
+    def entries(self) -> Entries:
+        return Entries(self.view.places, self.view.cache.looped, self.depths, fresh=True)
+
     def past(self, body: int) -> PagedLayers:
-        cache = self.view.cache
-        return PagedLayers(self.view, cache.looped, self.depths, body * cache.layers)
+        return PagedLayers(self.view, self.entries, body * self.view.cache.layers)
 
     def energy(self, added: Tensor) -> Tensor:
         place = self.view.places.lanes, self.depths
@@ -287,26 +219,37 @@ class PagedLoop:
 
 
 @dataclass(frozen=True)
-class PagedLayers:
-    """The layers from `first` on of a store, at one slot of each row: `Pasts`."""
+class Entries:
+    """Which entries of a store some rows write and read at one slot of each; found out once for all layers.
 
-    view: PagedView
+    No position takes a loop twice, so the entries of a loop are always new ones.
+    """
+
+    places: Places
     store: Store
     slots: Tensor
-    first: int
-    traced: bool = False
+    fresh: bool = False
 
     @cached_property
     def written(self) -> Tensor:
-        """The entries of the new positions [R·L]"""
-        places = self.view.places
-        return self.store.claim(places.lanes, self.slots, places.columns).flatten()
+        """Of the new positions [R·L]"""
+        places = self.places
+        return self.store.claim(places.lanes, self.slots, places.columns, self.fresh).flatten()
 
     @cached_property
     def read(self) -> Tensor:
-        """The entries of all positions so far, 0 where a row is shorter than the longest [R·n]"""
-        places = self.view.places
-        return self.store.table[places.lanes, self.slots, : places.longest].flatten()
+        """Of all positions so far, 0 where a row is shorter than the longest [R·n]"""
+        return self.store.table[self.places.lanes, self.slots, : self.places.longest].flatten()
+
+
+@dataclass(frozen=True)
+class PagedLayers:
+    """The layers from `first` on of a store: `Pasts`."""
+
+    view: PagedView
+    entries: Entries
+    first: int
+    traced: bool = False
 
     def layer(self, number: int) -> PagedPast:
         if self.traced:
@@ -327,11 +270,12 @@ class PagedPast:
 
     def put(self, k: Tensor, v: Tensor) -> None:
         both = torch.stack([k.transpose(1, 2), v.transpose(1, 2)], dim=2).flatten(0, 1)
-        entries = self.layers.written  # first, because making room replaces the data
-        self.layers.store.data[self.number].index_copy_(0, entries, both)
+        entries = self.layers.entries
+        written = entries.written  # first, because making room replaces the data
+        entries.store.data[self.number].index_copy_(0, written, both)
 
     def seen(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        places, store = self.layers.view.places, self.layers.store
-        found = store.data[self.number].index_select(0, self.layers.read)
+        places, entries = self.layers.view.places, self.layers.entries
+        found = entries.store.data[self.number].index_select(0, entries.read)
         found = found.view(len(places.lanes), places.longest, *found.shape[1:])
         return found[:, :, 0].transpose(1, 2), found[:, :, 1].transpose(1, 2), places.visible

@@ -1,0 +1,84 @@
+"""Where keys and values lie: entries of one position each, and a table that says which of them belong to whom."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from scse.model import LoopedLM
+
+FIRST_ENTRIES = 256
+
+
+class Store:
+    """Entries for some layers that are always used together. Entry 0 is zero for ever: it stands for nothing, so that
+    no row ever multiplies what another row left behind."""
+
+    def __init__(self, model: LoopedLM, layers: int, slots: int, lanes: int) -> None:
+        shape, weight = model.config.shape, model.tokens.weight
+        self.layers = layers
+        self._weight = weight.detach()
+        self._entry = (2, shape.kv_heads or shape.heads, shape.head_width)
+        self.table = torch.zeros(lanes, slots * bool(layers), shape.context, dtype=torch.long, device=weight.device)
+        self.reserved = 0
+        self._clear()
+
+    def _clear(self) -> None:
+        self.data = self._weight.new_zeros(self.layers, FIRST_ENTRIES + 1, *self._entry)
+        self._free = torch.arange(FIRST_ENTRIES, 0, -1, device=self.table.device)
+        self._left = FIRST_ENTRIES
+
+    @property
+    def entry_bytes(self) -> int:
+        """What one entry takes, over all layers."""
+        return self.layers * int(self.data[0, 0].nbytes)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.data.nbytes)
+
+    @property
+    def used(self) -> int:
+        return len(self._free) - self._left
+
+    def claim(self, lanes: Tensor, slots: Tensor, columns: Tensor, fresh: bool) -> Tensor:
+        """The entries of some columns [R, L], new ones where there were none; `fresh`: where nobody has any."""
+        place = lanes[:, None], slots[:, None], columns
+        if fresh:
+            self.table[place] = taken = self._take(columns.numel()).view(columns.shape)
+            return taken
+        found = self.table[place]
+        missing = found == 0
+        count = int(missing.sum())
+        if count:
+            found[missing] = self._take(count)
+            self.table[place] = found
+        return found
+
+    def release(self, lane: int) -> None:
+        """Give back everything a lane holds."""
+        held = self.table[lane].unique()
+        held = held[held > 0]
+        self._free[self._left : self._left + len(held)] = held
+        self._left += len(held)
+        self.table[lane] = 0
+
+    def trim(self) -> None:
+        """Return the memory of earlier requests, when nothing is held."""
+        if not self.used and len(self._free) > FIRST_ENTRIES:
+            self._clear()
+
+    def _take(self, count: int) -> Tensor:
+        if count > self._left:
+            self._grow(count - self._left)
+        self._left -= count
+        return self._free[self._left : self._left + count].clone()
+
+    def _grow(self, least: int) -> None:
+        """Double, but hold no more than has been promised to those who are running."""
+        size = len(self._free)
+        more = max(least, min(size, self.reserved - size))
+        self.data = torch.cat([self.data, self.data.new_zeros(self.layers, more, *self._entry)], dim=1)
+        fresh = torch.arange(size + more, size, -1, device=self._free.device)
+        self._free = torch.cat([self._free[: self._left], fresh, self._free.new_zeros(size - self._left)])
+        self._left += more
