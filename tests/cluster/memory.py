@@ -1,21 +1,23 @@
-"""What a process of a sharded run holds: memory beyond the start of the program, by stage, beside what it owns.
+"""What a process of a sharded run holds at most, stage by stage, beside what it owns.
 
-    .venv/bin/python tests/cluster/memory.py 22m
+    OMP_NUM_THREADS=1 MALLOC_MMAP_THRESHOLD_=65536 .venv/bin/torchrun --standalone --nproc-per-node 2 \
+        tests/cluster/memory.py 22m 96m
 
-Every stage has two processes of its own, so that no peak hides another. Anonymous memory is counted, not the pages of
-files that are mapped; freed memory is given back to the system at once.
+Anonymous memory is counted, beyond that of the program before there is a model; not the pages of files that are mapped.
+The threshold lets the C library give freed tensors back to the system at once. Two sequences of 64 tokens, two loops.
 """
 
 from __future__ import annotations
 
 import ctypes
-import json
-import os
+import gc
 import re
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -23,15 +25,15 @@ import torch.distributed as dist
 
 from scse.config.model import ModelConfig
 from scse.model import LoopedLM, model_config
-from scse.nn.without_storage import matrices_without_storage
+from scse.nn.without_storage import matrices_without_storage, without_storage
 from scse.runs.checkpoint import CheckpointStore
 from scse.runs.restoring import collect, export_model, restore
 from scse.training.distributed import World
 from scse.training.objectives import Objective
 from scse.training.sharding import draw, give_storage, shard
 
-STAGES = ("train", "draw", "save", "restore", "export")
 MIB = 2**20
+Peaks = dict[str, float]
 
 
 def anonymous() -> int:
@@ -40,23 +42,22 @@ def anonymous() -> int:
     return int(kilobytes) * 1024
 
 
-class Peak:
-    """The most anonymous memory since it was entered, looked at every few milliseconds."""
+@contextmanager
+def peak(stage: str, found: Peaks, before: int) -> Iterator[None]:
+    """The most memory within, looked at every few milliseconds."""
+    ended, most = threading.Event(), [anonymous()]
 
-    def __enter__(self) -> Peak:
-        self.begin = self.most = anonymous()
-        self.ended = threading.Event()
-        self.thread = threading.Thread(target=self.watch)
-        self.thread.start()
-        return self
+    def watch() -> None:
+        while not ended.wait(0.002):
+            most[0] = max(most[0], anonymous())
 
-    def watch(self) -> None:
-        while not self.ended.wait(0.002):
-            self.most = max(self.most, anonymous())
-
-    def __exit__(self, *_: object) -> None:
-        self.ended.set()
-        self.thread.join()
+    thread = threading.Thread(target=watch)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
+    found[stage] = (most[0] - before) / MIB
+    dist.barrier()
 
 
 def built(config: ModelConfig, here: World) -> tuple[Objective, torch.optim.AdamW]:
@@ -68,66 +69,59 @@ def built(config: ModelConfig, here: World) -> tuple[Objective, torch.optim.Adam
 
 
 def step(objective: Objective, optimiser: torch.optim.AdamW) -> None:
-    ids = torch.randint(0, 50_257, (1, 33), generator=torch.Generator().manual_seed(dist.get_rank()))
+    vocabulary = objective.model.config.shape.vocabulary
+    ids = torch.randint(0, vocabulary, (1, 65), generator=torch.Generator().manual_seed(dist.get_rank()))
     objective(ids[:, :-1], ids[:, 1:], 2).backward()
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
 
 
-def measure(stage: str, config: ModelConfig, store: CheckpointStore, here: World) -> dict[str, float]:
-    if stage == "export":
-        with Peak() as peak:
-            if here.leads:
-                export_model(store.newest(), config, store.folder.parent / "model")
-    elif stage == "save":
+def stages(config: ModelConfig, folder: Path, here: World) -> Peaks:
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    found, before = Peaks(), anonymous()
+    store = CheckpointStore(folder / "checkpoints", keep=1)
+    with peak("draw", found, before):
         objective, optimiser = built(config, here)
-        restore(store.newest(), objective.model, optimiser, 1)
-        with Peak() as peak:
-            store.save_shards(2, collect(objective.model, optimiser), None).wait()
-    else:
-        with Peak() as peak:
-            objective, optimiser = built(config, here)
-            if stage == "restore":
-                restore(store.newest(), objective.model, optimiser, 1)
-            else:
-                draw(objective.model, 1)
-            if stage == "train":
-                for _ in range(2):
-                    step(objective, optimiser)
-        if stage == "train":
-            store.save_shards(1, collect(objective.model, optimiser), None).wait()
-    return {"MiB": round((peak.most - peak.begin) / MIB, 1)}
+        draw(objective.model, 1)
+    with peak("train", found, before):
+        for _ in range(2):
+            step(objective, optimiser)
+    ctypes.CDLL(None).malloc_trim(0)
+    with peak("save", found, before):
+        store.save_shards(2, collect(objective.model, optimiser), None).wait()
+    del objective, optimiser
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    with peak("restore", found, before):
+        objective, optimiser = built(config, here)
+        restore(store.newest(), objective.model, optimiser, 2)
+    del objective, optimiser
+    gc.collect()
+    with peak("export", found, before):
+        if here.leads:
+            export_model(store.newest(), config, folder / "model")
+    return found
 
 
 def main() -> None:
-    scale, stage, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     here = World(dist.get_rank(), dist.get_world_size(), torch.device("cpu"))
-    # torch's first product and FSDP's first hooks load code: a small model goes through every stage before.
-    small = model_config("scse", "mini")
-    warm = CheckpointStore(folder / "warm" / "checkpoints", keep=1)
-    for each in STAGES:
-        measure(each, small, warm, here)
-        dist.barrier()
-    ctypes.CDLL(None).malloc_trim(0)
-    found = measure(stage, model_config("scse", scale), CheckpointStore(folder / "checkpoints", keep=1), here)
-    with torch.device("meta"):
-        count = sum(p.numel() for p in LoopedLM(model_config("scse", scale)).parameters())
-    print(json.dumps({"stage": stage, "rank": here.rank, **found, "parameters": count}), flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        (shared,) = [scratch] if here.size == 1 else [here.from_leader(scratch)]
+        # torch's first product and FSDP's first hooks load code: a small model goes through every stage before.
+        for scale in ("mini", *sys.argv[1:]):
+            config = model_config("scse", scale)
+            with without_storage():
+                count = sum(parameter.numel() for parameter in LoopedLM(config).parameters())
+            found = stages(config, Path(shared) / scale, here)
+            stated = ", ".join(f"{stage} {most:.0f}" for stage, most in found.items())
+            print(f"{scale} rank {here.rank}: {4 * count / MIB:.0f} MiB of weights; at most {stated} MiB", flush=True)
+            dist.barrier()
     time.sleep(0.2)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    if "RANK" in os.environ:
-        main()
-    else:
-        import subprocess
-
-        with tempfile.TemporaryDirectory() as scratch:
-            for stage in STAGES:
-                launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-                environment = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
-                line = [*launcher, __file__, sys.argv[1], stage, scratch]
-                subprocess.run(line, check=True, env=environment, stderr=subprocess.DEVNULL)
+    main()
