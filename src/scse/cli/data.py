@@ -21,6 +21,7 @@ from scse.cli.common import (
     require_positive,
     settings,
 )
+from scse.cli.text import print_text
 from scse.data import CORPORA
 from scse.errors import UserError, checked_choice
 from scse.problems import PROBLEMS, Problem, make_problem
@@ -98,10 +99,10 @@ def verify(args: Arguments) -> int:
     if args.json:
         print_json({"cache": str(root), "files": rows})
     else:
-        print(f"{root}: {len(rows)} files, {len(damaged)} not as they were built")
+        print_text(f"{root}: {len(rows)} files, {len(damaged)} not as they were built")
         if damaged:
             print_rows(damaged, False)
-            print("delete them; whoever needs them builds them again")
+            print_text("delete them; whoever needs them builds them again")
     return 1 if damaged else 0
 
 

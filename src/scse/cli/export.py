@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 from scse.cli.common import Arguments, add_data_folders, add_device, add_json, open_chosen, print_json
+from scse.cli.text import print_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,5 +43,5 @@ def run(args: Arguments) -> None:
     if args.json:
         print_json({"folder": str(folder), "files": files, "loops": args.loops})
         return
-    print(f"{folder}: {len(files)} files, {opened.config.model.family}, {args.loops} loops by default")
+    print_text(f"{folder}: {len(files)} files, {opened.config.model.family}, {args.loops} loops by default")
     print(f"  AutoModelForCausalLM.from_pretrained({str(folder)!r})  # after: import scse.hf")

@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 from scse.cli.common import Arguments, add_json, print_json
+from scse.cli.text import print_text
 from scse.families import HUGINN, OURO, PARCAE
 
 
@@ -32,4 +33,4 @@ def run(args: Arguments) -> None:
     if args.json:
         print_json({"out": args.out, "model": plan.config.to_dict(), "parameters": parameters, "loops": plan.loops})
         return
-    print(f"{args.out}: {plan.config.family}, {parameters:,} parameters, made for {plan.loops} loops")
+    print_text(f"{args.out}: {plan.config.family}, {parameters:,} parameters, made for {plan.loops} loops")

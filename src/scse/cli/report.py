@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scse.cli.common import Arguments, add_json, print_rows, require_positive
+from scse.cli.text import print_text
 
 if TYPE_CHECKING:
     from scse.records import Record
@@ -54,7 +55,7 @@ def run(args: Arguments) -> None:
     ]
     print_rows(rows, args.json, title=f"{len(records)} records, preset '{preset.name}'")
     if left_out := unused(suites, preset, records):
-        print(f"not shown, being of other runs or other evaluations: {listed(left_out)}", file=sys.stderr)
+        print_text(f"not shown, being of other runs or other evaluations: {listed(left_out)}", sys.stderr)
     print(f"report: {out / 'index.html'}", file=sys.stderr if args.json else sys.stdout)
 
 

@@ -83,7 +83,7 @@ def send_off(args: Arguments, chosen: Sequence[Member], runs: Path) -> int:
     if args.json:
         print_json({"runs": len(chosen), "done": done, "in_queue": adopted, "submitted": new})
     else:
-        print(f"{new} members submitted, {adopted} were in the queue, {done} are done")
+        print_text(f"{new} members submitted, {adopted} were in the queue, {done} are done")
     return 0
 
 
@@ -141,4 +141,4 @@ def cancel_jobs(args: Arguments, chosen: Sequence[Member], runs: Path) -> None:
     if args.json:
         print_json({"cancelled": ids})
     else:
-        print(f"{len(ids)} jobs cancelled; what they had done is saved, and 'run' continues it")
+        print_text(f"{len(ids)} jobs cancelled; what they had done is saved, and 'run' continues it")

@@ -229,11 +229,11 @@ def carry_out(args: Arguments, chosen: Sequence[Member], runs: Path, all_depths:
 
 
 def say_ended(ended: Ended) -> None:
-    print(f"{ended.done} of {ended.runs} runs are trained and evaluated")
+    print_text(f"{ended.done} of {ended.runs} runs are trained and evaluated")
     for name, reason in ended.failures.items():
         print_text(f"failed: {name}: {reason}")
     if not ended.finished:
-        print("stopped and saved; the same command continues")
+        print_text("stopped and saved; the same command continues")
 
 
 def say_absent(columns: Sequence[str]) -> None:

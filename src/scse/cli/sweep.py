@@ -30,6 +30,7 @@ from scse.cli.common import (
 )
 from scse.cli.sending import check_sending, send_off
 from scse.cli.suite import add_running, carry_out, print_plan, say_ended, seed_list
+from scse.cli.text import print_text
 from scse.errors import UserError
 from scse.families import DEFAULT_FAMILY
 from scse.suites.sending import own_task
@@ -173,10 +174,10 @@ def say_choice(evidence: Evidence, select_at: int, split: str, grid: Grid) -> No
 
     choice = selected(evidence, select_at, split)
     if split != SELECTING:
-        print(f"nothing is selected on {split}: what is chosen on a split no longer says what it gives on it")
+        print_text(f"nothing is selected on {split}: a number that was used to choose no longer measures")
         return
     if choice is None:
-        print(f"nothing can be selected yet: no row has all its seeds at T = {select_at}")
+        print_text(f"nothing can be selected yet: no row has all its seeds at T = {select_at}")
         return
     best = f"lowest at T = {select_at} on {split}: {choice.arm}, {measured(choice.mean, 2, 1)}"
     if choice.runner_up is not None:
@@ -184,6 +185,6 @@ def say_choice(evidence: Evidence, select_at: int, split: str, grid: Grid) -> No
         best += f"; next: {name}, {signed(summary.mean - choice.mean.mean, 2)}"
     if choice.complete < choice.arms:
         best += f"; {choice.complete} of {choice.arms} rows have all their seeds"
-    print(best)
+    print_text(best)
     if grid.chosen is not None:
-        print(f"the paper took {grid.chosen} (22M on WikiText-103)")
+        print_text(f"the paper took {grid.chosen} (22M on WikiText-103)")

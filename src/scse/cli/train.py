@@ -25,6 +25,7 @@ from scse.cli.common import (
     print_json,
     settings,
 )
+from scse.cli.text import print_text
 from scse.families import DEFAULT_FAMILY
 
 if TYPE_CHECKING:
@@ -103,9 +104,9 @@ def run(args: Arguments) -> None:
     elif outcome.finished:
         last = outcome.validation
         scored = f", validation perplexity {last.ppl:.2f} at T = {last.loops}" if last else ""
-        print(f"{args.out}: {outcome.step} steps done{scored}")
+        print_text(f"{args.out}: {outcome.step} steps done{scored}")
     else:
-        print(f"{args.out}: stopped after step {outcome.step} and saved; the same command continues")
+        print_text(f"{args.out}: stopped after step {outcome.step} and saved; the same command continues")
 
 
 def chosen_run(args: Arguments) -> tuple[TrainConfig, Path | None]:
