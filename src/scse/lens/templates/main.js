@@ -1,5 +1,7 @@
 // The view: its state, which the address keeps, and who draws what when it changes.
 
+const ADDRESS_AFTER = 120; // milliseconds after the last move of the threshold
+
 class View {
   constructor() {
     this.runs = [];
@@ -192,23 +194,28 @@ class View {
   drawNow(what) {
     this.pending = null;
     if (!this.runs.length) return;
-    const begin = performance.now(), { state } = this;
+    const begin = performance.now(), { state } = this, whole = what === "all" || what === "layout";
     if (what !== "cells") {
       this.colours = theme();
       this.reach = reach(this.runs, state.rule);
       this.exits = this.runs.map(run => exits(run, state.rule, this.tau));
-      this.drawControls();
-      this.drawFacts();
-      this.writeAddress();
     }
-    if (what === "all" || what === "layout") {
+    if (whole) {
       this.range = span(this.runs, QUANTITIES[state.q]);
+      this.room = this.curves.map(place => place.clientWidth || 600);
       this.drawScale();
       for (const panel of this.panels) panel.draw();
       for (const grid of this.grids) grid.layout();
     }
-    if (what === "exits") for (const panel of this.panels) panel.drawNorms();
+    // The grids ask where they are scrolled to. While nothing else has changed, that costs nothing.
     for (const grid of this.grids) grid.draw();
+    if (what === "exits") for (const panel of this.panels) panel.drawNorms();
+    if (what !== "cells") {
+      this.drawControls();
+      this.drawFacts();
+      clearTimeout(this.writing);
+      if (whole) this.writeAddress(); else this.writing = setTimeout(() => this.writeAddress(), ADDRESS_AFTER);
+    }
     this.lastDrawing = { what, milliseconds: performance.now() - begin };
   }
 
@@ -241,7 +248,7 @@ class View {
         { t, colour: this.colours.ink, dash: "2 3", name: `T = ${t}` },
         { t: found.whole, colour: this.colours.accent, dash: "7 4", name: "the whole text stops here" },
       ];
-      const width = Math.max(280, Math.min(900, (this.curves[place].clientWidth || 600) - 24));
+      const width = Math.max(280, Math.min(900, this.room[place] - 24));
       const series = [{ name: "perplexity", values, colour: LINES[0], width: 2.2 }];
       const chart = lineChart({ label: "perplexity over the loops", width, height: 150, loops: run.loops, series, log: true, unit: "perplexity of this text, logarithmic", marks });
       this.curves[place].replaceChildren(figure(`perplexity-${run.label}`, "Perplexity at every T", chart));

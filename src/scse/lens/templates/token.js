@@ -17,6 +17,7 @@ class TokenPanel {
     }
     const title = html("h2", { class: "chosen" }, `Token ${i + 1}: ${wordOf(run, run.ids[i])}`);
     const next = html("p", { class: "hint" }, run.targets[i] >= 0 ? `${run.truth ? "the answer is" : "followed by"} ${wordOf(run, run.targets[i])}` : run.truth ? "nothing is asked here" : "the text ends here");
+    this.width = Math.max(280, Math.min(700, (this.element.clientWidth || 460) - 24));
     this.attentionPlace = html("div");
     this.normsPlace = html("div");
     const path = run.truth && run.truth[i] && run.truth[i].length ? [this.path(i)] : [];
@@ -24,8 +25,6 @@ class TokenPanel {
     this.drawNorms();
     this.drawAttention();
   }
-
-  get width() { return Math.max(280, Math.min(700, (this.element.clientWidth || 460) - 24)); }
 
   marks() {
     const { state, exits, colours } = this.view;
