@@ -278,6 +278,43 @@ def test_the_commands_work_on_an_import(source, config, make, tmp_path, capsys):
     assert "already exists" in capsys.readouterr().err
 
 
+def test_a_tokenizer_that_splits_in_its_own_way(tmp_path, capsys):
+    """Digits one by one, words by another pattern, and an end of text by another name, as those of other projects."""
+    from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer as Backend
+
+    folder = written(tmp_path / "theirs", OURO, ouro_weights())
+    theirs = Backend(models.BPE())
+    words = pre_tokenizers.Split(Regex(r"[a-z]+ ?|[^a-z]"), "isolated")
+    theirs.pre_tokenizer = pre_tokenizers.Sequence(
+        [words, pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    theirs.decoder = decoders.ByteLevel()
+    special, alphabet = [AddedToken("<|end_text|>", special=True)], sorted(pre_tokenizers.ByteLevel.alphabet())
+    text = "the loop rests 1234 and the loop rests again. " * 5
+    theirs.train_from_iterator(
+        [text], trainers.BpeTrainer(vocab_size=290, special_tokens=special, initial_alphabet=alphabet)
+    )
+    theirs.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end_text|>"}))
+    assert main(["import", str(folder), str(tmp_path / "ours"), "--from", "ouro"]) == 0
+    ours = open_run(tmp_path / "ours").tokenizer
+    assert ours.encode(text) == theirs.encode(text, add_special_tokens=False).ids
+    assert ours.decode(ours.encode(text)) == text
+    assert ours.eot_id == theirs.token_to_id("<|end_text|>")
+    (tmp_path / "text.txt").write_text(text * 40)
+    data = ["--data", str(tmp_path / "text.txt"), "--cache-dir", str(tmp_path / "cache"), "--quiet", "--json"]
+    capsys.readouterr()
+    assert main(["eval", str(tmp_path / "ours"), "--depths", "2", *data]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    corpus = open_run(tmp_path / "ours").corpus(str(tmp_path / "text.txt"), None, str(tmp_path / "cache"))
+    tokens = corpus.split("test").tokens
+    assert row["tokens"] == len(tokens) - 1 > 50
+    (folder / "tokenizer_config.json").unlink()
+    assert main(["import", str(folder), str(tmp_path / "again"), "--from", "ouro"]) == 2
+    assert "--weights-only" in capsys.readouterr().err
+
+
 def test_what_cannot_be_read_is_named(tmp_path):
     weights = huginn_weights()
     for number, (config, tensors, message) in enumerate([

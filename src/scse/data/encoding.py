@@ -76,12 +76,15 @@ def encode_chunks(
         yield _encode(tokenizer, texts, ends, meter, unit)
 
 
-def marked_chunks(source: SplitSource) -> Iterator[tuple[str, bool]]:
-    """The chunks of all documents, each with whether its document ends there. An empty document has none."""
+def marked_chunks(source: SplitSource, whole: bool = False) -> Iterator[tuple[str, bool]]:
+    """The chunks of all documents, each with whether its document ends there. An empty document has none.
+
+    `whole`: a document is one chunk, for tokenizers that cut words in a way of their own.
+    """
     empty = True
     for document in source.open():
         held: str | None = None
-        for chunk in chunks(document, source.label):
+        for chunk in filter(None, ["".join(document)]) if whole else chunks(document, source.label):
             if held is not None:
                 yield held, False
             held = chunk

@@ -54,12 +54,12 @@ class Shard:
         return sum(len(chunk.encode()) for chunk, _ in self.chunks)
 
 
-def shards(source: SplitSource) -> Iterator[tuple[Shard, bool]]:
-    """The shards of a split, each with whether it is the only one."""
+def shards(source: SplitSource, whole: bool = False) -> Iterator[tuple[Shard, bool]]:
+    """The shards of a split, each with whether it is the only one; `whole` documents are not cut."""
     held: Shard | None = None
     chunks: list[tuple[str, bool]] = []
     characters = number = 0
-    for chunk, last in marked_chunks(source):
+    for chunk, last in marked_chunks(source, whole):
         if characters >= SHARD_CHARACTERS:
             if held is not None:
                 yield held, False
@@ -78,7 +78,7 @@ def encode_split(
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(_pool(tokenizer, processes)) if processes > 1 else None
         waiting: deque[tuple[int, int, Future[None]]] = deque()
-        for shard, only in shards(source):
+        for shard, only in shards(source, tokenizer.whole):
             if only:
                 for block in encode_chunks(tokenizer, shard.chunks, source.separated, meter, source.unit):
                     yield block.tobytes()

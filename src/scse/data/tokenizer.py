@@ -48,8 +48,10 @@ class Tokenizer:
         self._backend = backend
         self.eot_id: int = end
         self.vocab_size: int = backend.get_vocab_size()
-        self.digest = _digest(backend)
-        self._words = _is_word_level(json.loads(backend.to_str()))
+        stated = json.loads(backend.to_str())
+        self.whole = _is_split_otherwise(stated)  # a document is encoded in one call: nobody knows where it may be cut
+        self.digest = _digest(backend, [stated["pre_tokenizer"]] if self.whole else [])
+        self._words = _is_word_level(stated)
         self.name = WORDS if self._words else "gpt2" if self.digest == GPT2_DIGEST else f"bpe-{self.vocab_size}"
 
     def encode(self, text: str) -> list[int]:
@@ -88,17 +90,25 @@ class Tokenizer:
 
 def load_tokenizer(folder: str | Path) -> Tokenizer:
     """The tokenizer that `Tokenizer.save` wrote into a folder."""
-    from tokenizers import Tokenizer as Backend
-
     path = Path(folder) / TOKENIZER_FILE
     try:
         content = path.read_text("utf-8")
-        stated = json.loads(content)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}; save a tokenizer there first") from None
+    except ValueError:
+        raise UserError(f"{path} is damaged (not UTF-8); save the tokenizer again") from None
+    return read_tokenizer_file(content, path)
+
+
+def read_tokenizer_file(content: str, path: Path) -> Tokenizer:
+    """The tokenizer that the content of a file at `path` describes."""
+    from tokenizers import Tokenizer as Backend
+
+    try:
+        stated = json.loads(content)
     except (ValueError, RecursionError):
         raise UserError(f"{path} is damaged (not JSON); save the tokenizer again") from None
-    if not (_is_byte_level_bpe(stated) or _is_word_level(stated)):
+    if not any(is_known(stated) for is_known in (_is_byte_level_bpe, _is_split_otherwise, _is_word_level)):
         raise UserError(f"{path} is not a byte-level BPE in GPT-2's form; use a tokenizer that scse saved")
     try:
         return Tokenizer(Backend.from_str(content))
@@ -126,6 +136,21 @@ def _is_byte_level_bpe(stated: Any) -> bool:
     return model.get("type") == "BPE" and all(split.get(key) == value for key, value in wanted.items())
 
 
+def _is_split_otherwise(stated: Any) -> bool:
+    """Whether it is a byte-level BPE that first splits text in ways of its own, as those of other projects do."""
+    if not isinstance(stated, dict) or stated.get("normalizer") is not None:
+        return False
+    split, model = stated.get("pre_tokenizer"), stated.get("model")
+    if not isinstance(split, dict) or not isinstance(model, dict) or split.get("type") != "Sequence":
+        return False
+    parts = split.get("pretokenizers")
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts) or not parts:
+        return False
+    *before, last = parts
+    by_bytes = last.get("type") == "ByteLevel" and last.get("add_prefix_space") is False
+    return model.get("type") == "BPE" and by_bytes and all(part.get("type") in ("Split", "Digits") for part in before)
+
+
 def _is_word_level(stated: Any) -> bool:
     """Whether a token is a word between spaces."""
     if not isinstance(stated, dict) or stated.get("normalizer") is not None:
@@ -136,11 +161,12 @@ def _is_word_level(stated: Any) -> bool:
     return model.get("type") == "WordLevel" and split.get("type") == "WhitespaceSplit"
 
 
-def _digest(backend: Backend) -> str:
-    """A hash of the vocabulary and merges alone, so that it outlives changes of the file format."""
+def _digest(backend: Backend, more: list[Any]) -> str:
+    """A hash of the vocabulary and merges alone, so that it outlives changes of the file format; and of what else
+    decides how a text is cut."""
     model = json.loads(backend.to_str())["model"]
     merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges", [])]
-    content = [sorted(backend.get_vocab().items()), merges]
+    content = [sorted(backend.get_vocab().items()), merges, *more]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 

@@ -12,12 +12,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from scse.config import TrainConfig
-from scse.data import load_tokenizer, settled_corpus
+from scse.data import settled_corpus
 from scse.errors import UserError, checked_choice
 from scse.families import HUGINN, OURO, PARCAE
 from scse.files import replacing_folder
 from scse.interchange.maps import Described, Plan, huginn, ouro
 from scse.interchange.parcae import parcae
+from scse.interchange.tokenizer import foreign_tokenizer
 from scse.model import LoopedLM
 from scse.nn.without_storage import without_storage
 from scse.persistence import save_model
@@ -58,7 +59,7 @@ def import_run(folder: Path, out: Path, source: str, weights_only: bool) -> Plan
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} already exists and is not empty; name a new folder or delete it first")
     model, plan = read_foreign(folder, source)
-    tokenizer = None if weights_only else _tokenizer(folder)
+    tokenizer = None if weights_only else foreign_tokenizer(folder)
     with replacing_folder(out) as draft:
         if tokenizer is None:
             save_model(model, draft)
@@ -74,13 +75,6 @@ def import_run(folder: Path, out: Path, source: str, weights_only: bool) -> Plan
         )
         settle_config(draft, config, {"tokenizer": tokenizer.digest}, config.micro_batches)
     return plan
-
-
-def _tokenizer(folder: Path) -> Any:
-    try:
-        return load_tokenizer(folder)
-    except UserError as error:
-        raise UserError(f"{error}; --weights-only imports the model without a tokenizer") from None
 
 
 def _json(path: Path) -> dict[str, Any]:
