@@ -7,11 +7,10 @@ import shutil
 import pytest
 import torch
 
-from tinymodels import some_ids, tiny
+from tinymodels import NAMES, some_ids, tiny
 
 DEPTHS = (1, 2, 5, 48)
-# One of every way in which a step looks at its number, or does not.
-FAMILIES = ["looped", "norm-reset", "step-adapter", "film-adapter", "scse", "loopformer", "universal", "centred-parcae"]
+FAMILIES = [name for name in NAMES if not name.startswith("unshared")]
 
 
 @pytest.fixture(autouse=True)
