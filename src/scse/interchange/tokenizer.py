@@ -38,8 +38,9 @@ def _end(folder: Path) -> str:
 
 
 def _with_our_end(stated: dict[str, Any], end: str) -> dict[str, Any]:
-    added, model = stated.get("added_tokens"), stated.get("model")
-    known = {token.get("content") for token in added if isinstance(token, dict)} if isinstance(added, list) else set()
+    listed, model = stated.get("added_tokens"), stated.get("model")
+    added = [token for token in listed if isinstance(token, dict)] if isinstance(listed, list) else []
+    known = {token.get("content") for token in added}
     if END_OF_TEXT in known or end not in known or not isinstance(model, dict):
         return stated
     renamed = [{**token, "content": END_OF_TEXT} if token.get("content") == end else token for token in added]
