@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 from itertools import groupby
@@ -72,8 +73,9 @@ def pytest_report_header(config):
 
 
 @pytest.fixture(autouse=True)
-def _one_thread():
-    torch.set_num_threads(1)
+def _threads():
+    """One, or as many as the environment asks for; a test may have set others."""
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
 @pytest.fixture(autouse=True, scope="session")

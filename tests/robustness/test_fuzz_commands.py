@@ -9,8 +9,8 @@ import os
 from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
-from fuzzing import many, within_bounds
-from hypothesis import given
+from fuzzing import CASES, many, within_bounds
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runs import run, write_corpus
@@ -119,7 +119,7 @@ def lines_on_a_run(draw):
     return command, [word for part in parts for word in part]
 
 
-@many
+@settings(many, max_examples=max(10, CASES // 4))  # each does some work
 @given(line=lines_on_a_run())
 def test_commands_on_a_run(base, tmp_path_factory, line):
     """With a run that is really there, the words after it get as far as the work itself."""

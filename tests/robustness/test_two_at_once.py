@@ -9,9 +9,8 @@ import time
 from pathlib import Path
 
 import pytest
-from faulty import Commands
 
-from forked import Forked, start
+from forked import Forked, scse, start
 from runs import command, run, write_corpus
 from scse.errors import UserError
 from scse.records import read_records
@@ -73,20 +72,19 @@ def test_a_report_while_a_suite_runs(base, tmp_path):
     where = ("--data", str(base / "corpus"), "--cache-dir", str(tmp_path / "cache"), "--runs", str(tmp_path / "runs"))
     size = ("--seeds", "0", "--steps", "2", "--limit", "1")
     suite = start(["suite", "run", "anchor-design", *where, *size, "--only", "scse,scse-initial", "--json"])
-    pages, writer = [], Commands()
+    pages = []
     (tmp_path / "runs").mkdir(exist_ok=True)
     argv = ["report", str(tmp_path / "runs"), "--suites", "anchor-design", "--data", str(base / "corpus")]
     argv += ["--steps", "2", "--limit", "1", "--out", str(tmp_path / "report"), "--json"]
     while suite.poll() is None or not pages:
-        done = writer.run(argv, tmp_path / "report")
-        if not pages and "there are no records" in done["err"]:
+        done = scse(argv)
+        if not pages and "there are no records" in done.stderr:
             continue
-        assert done["code"] == 0, done["err"]
-        assert "unfinished" not in done["err"]
+        assert done.returncode == 0, done.stderr
+        assert "unfinished" not in done.stderr
         pages.append((tmp_path / "report" / "index.html").read_text())
         assert pages[-1].rstrip().endswith("</html>")
         time.sleep(0.1)
-    writer.close()
     assert ended(suite)[0] == 0
     files = sorted((tmp_path / "runs").glob("*/seed*/records.jsonl"))
     lines = sum(len(Path(path).read_text().splitlines()) for path in files)
