@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from lenstext import until
 
 import runs
 from chromium import CHROMIUM, QUIET
@@ -53,6 +54,7 @@ def tab(browser):
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.goto(address)
         page.wait_for_selector("html[data-ready]", timeout=60_000)
+        until(page, "typeof lens === 'undefined' || lens.pending === null")
         return page
 
     yield show

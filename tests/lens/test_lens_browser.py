@@ -100,12 +100,13 @@ def test_hover_names_the_cell(address, tab):
     page = tab(address)
     assert page.locator("#tip").is_hidden()
     page.hover(GRID, position=cell(page, 2, 3))
+    page.locator("#tip").wait_for()
     tip = page.locator("#tip").inner_text()
     answer = page.evaluate("wordOf(lens.runs[0], lens.runs[0].arrays.answer[1 * lens.runs[0].columns + 3])")
     assert "token 2" in tip
     assert f"answer at 3\t{answer}" in tip
     page.mouse.move(2, 2)
-    assert page.locator("#tip").is_hidden()
+    page.locator("#tip").wait_for(state="hidden")
 
 
 def test_a_click_opens_the_token_and_escape_closes_it(address, tab):
@@ -150,7 +151,9 @@ def test_dragging_the_threshold(address, tab):
     page.mouse.down()
     seen = set()
     for step in range(1, 6):
+        last = page.evaluate("lens.tau")
         page.mouse.move(x + 30 * step, y)
+        until(page, f"lens.tau > {last!r}")
         settled(page)
         seen.add(fact(page, "tokens"))
     page.mouse.up()
@@ -258,6 +261,7 @@ def test_two_runs_move_together(pair, tab):
     page.evaluate("lens.grids[0].element.scrollTo(130, 220)")
     until(page, "lens.grids[1].element.scrollTop === 220 && lens.grids[1].element.scrollLeft === 130")
     page.click("[data-grid='1'] canvas", position=cell(page, 14, 4, grid=1))
+    until(page, "lens.state.i === 13")
     settled(page)
     assert page.locator(".chosen").all_inner_texts() == [page.locator(".chosen").first.inner_text()] * 2
 
@@ -302,6 +306,7 @@ def test_the_true_path_is_drawn_beside_what_was_found(trained, tab, tmp_path):
     frames = page.locator("[data-figure^=path] rect[rx='4'] title").all_text_contents()
     assert [text == "as expected" for text in frames] == [True, False, True]
     page.hover(GRID, position=cell(page, 1, 2))
+    page.locator("#tip").wait_for()
     assert "expected" in page.locator("#tip").inner_text()
 
 
