@@ -162,8 +162,29 @@ def test_protocols_of_the_paper(name):
 
 
 def test_every_protocol_is_covered_above():
-    assert set(PAPER_PROTOCOLS) | {"mini", *PROBLEMS.names()} == set(PROTOCOLS)
+    assert set(PAPER_PROTOCOLS) | {"mini", "deep", *PROBLEMS.names()} == set(PROTOCOLS)
     assert assemble("scse", protocol("mini")).model.shape.vocabulary == 4096
+
+
+def test_the_deep_protocol_is_the_mini_one_trained_for_depth_and_longer():
+    mini, deep = (assemble("scse", protocol(name)) for name in ("mini", "deep"))
+    assert deep.model == mini.model
+    assert (deep.depths, deep.max_loops, deep.backprop, deep.objective) == ("log-uniform", 32, 8, "last")
+    plain = {"depths": "uniform:8", "backprop": 0, "steps": mini.steps}
+    assert assemble("scse", {**protocol("deep"), **plain}) == mini, "a user can undo every part"
+    other = assemble("looped", {**protocol("deep"), "scale": "22m", "data": "wikitext-2", "depths": "poisson:4"})
+    assert (other.model.shape.width, other.depths, other.max_loops, other.backprop) == (384, "poisson", 4, 8)
+
+
+def test_deep_depths_cost_few_more_applications_than_the_papers():
+    """Forward and backward count as three forward passes; loops before the last `backprop` as one."""
+    deep = assemble("scse", protocol("deep"))
+    chances = np.array([math.log1p(1 / t) for t in range(1, deep.max_loops + 1)]) / math.log(deep.max_loops + 1)
+    loops = np.arange(1, deep.max_loops + 1)
+    passes = 3 * np.minimum(loops, deep.backprop) + np.maximum(loops - deep.backprop, 0)
+    assert chances.sum() == pytest.approx(1)
+    assert chances @ loops == pytest.approx(deep.sampler.mean)
+    assert chances @ passes < 1.4 * 3 * assemble("scse", protocol("mini")).sampler.mean
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""The paper's training protocols as presets, and one for each problem. A preset only sets options; the command line
-can change any of them.
+"""The paper's training protocols as presets, one for each problem, and one that trains for depth. A preset only sets
+options; the command line can change any of them.
 
 Every protocol of the paper sees 4,096 tokens per optimiser step and samples the loop depth uniformly from 1 to 8.
 """
@@ -32,9 +32,15 @@ PROTOCOLS: dict[str, Preset] = {
     "c4": {"scale": "22m", "data": "c4", "steps": 5000},
     "c4-137m": {**_C4_137M, "steps": 5000},
     "c4-137m-50k": {**_C4_137M, "steps": 50_000},
-    # Not the paper's: the same comparison for two cores and minutes.
-    "mini": {"scale": "mini", "steps": 400, "batch": 16, "lr": 1e-3, "warmup": 50},
 }
+
+# Not the paper's: the same comparison for two cores and minutes.
+_MINI: Preset = {"scale": "mini", "steps": 400, "batch": 16, "lr": 1e-3, "warmup": 50}
+# For models that will be asked for more loops than usual: shallow depths stay frequent, deep ones are seen, and
+# gradients go through a few loops only, so that the deep ones cost a forward pass. docs/training.md says what it does.
+FOR_DEPTH: Preset = {"depths": "log-uniform:32", "backprop": 8}
+# At 400 steps no loop has learnt to use its context (results/README.md): there would be no gain from depth to keep.
+PROTOCOLS |= {"mini": _MINI, "deep": {**_MINI, "steps": 2000, **FOR_DEPTH}}
 
 # A small model that learns a problem in minutes on two cores. Depths go two loops beyond the hardest answers, and grow
 # to that: with all of them from the beginning a model learns to guess the end before it learns the step.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scse.config import protocol
+from scse.config import FOR_DEPTH, protocol
 from scse.families import FAMILIES
 from scse.suites.paper.tables import headers, loops
 from scse.suites.suite import Arm, Claim, Column, Settings, Suite
@@ -122,7 +122,7 @@ RECIPES: dict[str, tuple[str, Settings]] = {
         "… + 0.1 short + 0.1 consistency",
         {"depths": "lognormal-poisson:8", "backprop": 4, "objective": "last+0.1*short+0.1*consistency"},
     ),
-    "octaves": ("T log-uniform to 32, last 8 loops", {"depths": "log-uniform:32", "backprop": 8}),
+    "octaves": ("T log-uniform to 32, last 8 loops", FOR_DEPTH),
 }
 _TRAINED = ("scse", "looped")
 STEPS = 2000
@@ -190,6 +190,55 @@ DEPTH_TRAINING_CHASE = Suite(
     figure="accuracy-response",
 )
 
+# The same question at a fifth of the cost: every answer at most three hops away.
+SMALL: Settings = {"nodes": 8, "hops": 3, "batch": 32, "steps": 400, "depth_warmup": 257}
+_SMALL_LIMIT, _SMALL_DEPTH = 3, 5
+_SMALL_RECIPES = ("uniform", "octaves")
+_SMALL_ALL, _SMALL_FAR = answers(None, _SMALL_DEPTH).header, answers(None, FAR).header
+
+DEPTH_TRAINING_SMALL = Suite(
+    name="depth-training-small",
+    title=f"Training for depth on a small pointer chase, 8 nodes and {_SMALL_LIMIT} hops: right answers in %",
+    arms=tuple(
+        chase_arm(family, label, f"{family}-{recipe}", FAMILIES.find(family).label, **{**SMALL, **changes})
+        for family in _TRAINED
+        for recipe, (label, changes) in RECIPES.items()
+        if recipe in _SMALL_RECIPES
+    ),
+    columns=(
+        *(answers(_SMALL_LIMIT, depth) for depth in (_SMALL_DEPTH, FAR)),
+        *(answers(None, depth) for depth in (1, _SMALL_DEPTH, 16, FAR)),
+    ),
+    claims=(
+        *(
+            Claim(
+                f"SCSE, {RECIPES[recipe][0]}: T = {FAR} is within 1 point of T = {_SMALL_DEPTH}",
+                f"scse-{recipe}",
+                (f"scse-{recipe}",),
+                (_SMALL_FAR,),
+                against=(_SMALL_ALL,),
+                within=1.0,
+            )
+            for recipe in _SMALL_RECIPES
+        ),
+        Claim(
+            f"SCSE: depths over the octaves are above the paper's at T = {FAR}",
+            "scse-octaves",
+            ("scse-uniform",),
+            (_SMALL_FAR,),
+            lower=False,
+        ),
+        Claim(
+            f"SCSE: depths over the octaves cost less than 1 point at T = {_SMALL_DEPTH}",
+            "scse-octaves",
+            ("scse-uniform",),
+            (_SMALL_ALL,),
+            within=1.0,
+        ),
+    ),
+    figure="accuracy-response",
+)
+
 _RULES = ("update", "relative", "kl", "margin", "lookahead", "gate")
 _LEARNED = ("gate", "lookahead")
 
@@ -222,4 +271,4 @@ EXITS = Suite(
     ),
 )
 
-DEPTH_SUITES = (DEPTH_TASKS, DEPTH_TRAINING, DEPTH_TRAINING_CHASE, EXITS)
+DEPTH_SUITES = (DEPTH_TASKS, DEPTH_TRAINING, DEPTH_TRAINING_CHASE, DEPTH_TRAINING_SMALL, EXITS)
