@@ -64,3 +64,24 @@ def test_the_reading_of_the_chase_has_the_means_of_its_records():
         for (difficulty, depth), cell in zip(columns, cells, strict=True):
             mean = sum(found[CHASED[label], difficulty, depth]) / 3
             assert float(cell) == round(mean, len(cell.partition(".")[2])), f"{label} {difficulty} {depth}: {mean}"
+
+
+def test_the_reading_of_the_small_chase_has_the_means_of_its_records():
+    found: dict[tuple, list[float]] = {}
+    for record in read_records([RESULTS.parent / "depth-training-chase" / "small.jsonl"]):
+        protocol = record.identity["protocol"]
+        if record.identity["settings"]["difficulty"] == "all" and "objective" not in protocol:
+            way = (protocol.get("depths"), protocol.get("backprop"), protocol["steps"])
+            found.setdefault((way, record.depth), []).append(100 * record.metrics["accuracy"])
+    rows = {
+        "uniform to 5": (None, None, 400),
+        "log-uniform to 32, gradients through 8 loops": ("log-uniform", 8, 400),
+        "uniform to 5, then 150 steps of log-uniform to 32": ("log-uniform", 8, 150),
+    }
+    reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    for label, way in rows.items():
+        (cells,) = (line.split("|")[2:5] for line in reading.splitlines() if line.startswith(f"| {label} |"))
+        for depth, cell in zip((5, 16, 48), cells, strict=True):
+            values = found[way, depth]
+            assert len(values) == 3
+            assert abs(float(cell) - sum(values) / 3) <= 0.051, f"{label} {depth}"
