@@ -202,10 +202,12 @@ def test_diagnostics(family, monkeypatch):
     assert_same(*both(work, family))
 
 
-@pytest.mark.parametrize("family", ["looped", "scse", "step-adapter", "centred-parcae"])
 def test_theory(family):
+    if not anchored(family):
+        pytest.skip("no anchor")
+
     def work(model):
-        (found,) = theory(model, TOKENS, 1, 3, 1, SILENT, order=2)
+        (found,) = theory(model, TOKENS, 1, 2, 1, SILENT, order=1)
         return found.arriving, found.along, found.loss, found.beta, found.contraction
 
     assert_same(*both(work, family))
