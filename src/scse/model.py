@@ -25,6 +25,8 @@ from scse.nn import Block, RMSNorm, apply_layers
 from scse.nn.block import Pasts
 from scse.nn.dropout import Dropout
 from scse.nn.loss import counted, head_nll, token_nll
+from scse.nn.products import FewRows, Int8Linear
+from scse.precision import EXACT, INT8
 from scse.recurrence import Frame, Memory, Recurrence, build
 from scse.recurrence.base import Unit, by_layer
 from scse.trajectory import PARTS, Trajectory, record
@@ -98,6 +100,8 @@ class LoopedLM(nn.Module):
     Weights are drawn from `seed`, matrices from N(0, init_std); units may have other start values.
     """
 
+    laid_out = False
+
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
         super().__init__()
         self.config = config
@@ -115,6 +119,8 @@ class LoopedLM(nn.Module):
         normed = self.recurrence.reset.normalises and not shape.coda
         self.final_norm = None if normed else RMSNorm(shape.width, shape.norm_eps)
         self.unembedding = None if shape.tied else nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.int8_head: Int8Linear | None = None
+        self.few_rows = FewRows()
         self.init_weights(seed)
 
     @torch.no_grad()
@@ -149,6 +155,16 @@ class LoopedLM(nn.Module):
         # Dropout is then drawn as it is without compiling.
         options = {"fallback_random": True} if backend == "inductor" else None
         self.recurrence.compile_step(backend=backend, options=options)
+
+    def lay_out(self, precision: str = EXACT) -> None:
+        """Prepare for inference: with 'int8', the products of all blocks and of the head are formed in 8 bits from now
+        on and the model can no longer be trained; otherwise the head may keep copies of its weights for few rows."""
+        self.laid_out = True
+        if precision != INT8 or self.int8_head is not None:
+            return
+        for block in [module for module in self.modules() if isinstance(module, Block)]:
+            block.quantise()
+        self.int8_head = Int8Linear(self.head_weight)
 
     def place(self, ids: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """A host's batch of ids, and whatever belongs to it, on the model's device.
@@ -220,7 +236,11 @@ class LoopedLM(nn.Module):
 
     def head(self, outputs: Tensor) -> Tensor:
         """C(RMSNorm(y)) [..., V] of outputs y"""
-        return F.linear(self.normed(outputs), self.head_weight)
+        y = self.normed(outputs)
+        if self.int8_head is not None:
+            logits: Tensor = self.int8_head(y)
+            return logits
+        return self.few_rows.product(y, self.head_weight) if self.laid_out else F.linear(y, self.head_weight)
 
     def readout(self, hidden: Tensor) -> Tensor:
         """C(RMSNorm(coda(read(h)))) [..., V]; see `outputs` for which states that needs."""
@@ -249,11 +269,12 @@ class LoopedLM(nn.Module):
     def output_nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """−log p(target) of each token [B·L] for what the head takes, 0 where it does not count; no gradients."""
         flat, targets, chosen = self.normed(outputs).flatten(0, 1), targets.flatten(), counted(targets)
+        head = self.head_weight if self.int8_head is None else self.int8_head
         if chosen is None:
-            return token_nll(flat, self.head_weight, targets)
+            return token_nll(flat, head, targets)
         losses = flat.new_zeros(len(flat))
         if chosen.any():
-            losses[chosen] = token_nll(flat[chosen], self.head_weight, targets[chosen]).to(losses.dtype)
+            losses[chosen] = token_nll(flat[chosen], head, targets[chosen]).to(losses.dtype)
         return losses
 
     def forward(self, ids: Tensor, loops: int) -> Tensor:
@@ -275,7 +296,7 @@ class LoopedLM(nn.Module):
             )
         if ids.device.type != "cpu":
             return  # see `place`
-        low, high = int(ids.min()), int(ids.max())
+        low, high = (int(bound) for bound in ids.aminmax())
         if low < 0 or high >= shape.vocabulary:
             raise UserError(
                 f"token id {low if low < 0 else high} is outside the vocabulary of {shape.vocabulary}; "

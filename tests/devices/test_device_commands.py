@@ -19,7 +19,7 @@ from scse.tasks.base import Selection
 from scse.training.distributed import world
 
 WITHOUT = {"import", "families", "params", "flops", "data", "completion", "report", "compare", "plan", "load-test"}
-INFERRING = {"eval", "adaptive", "pareto", "lambada", "profile", "generate", "lens"}
+INFERRING = {"eval", "adaptive", "pareto", "lambada", "profile", "generate", "lens", "serve"}
 
 
 @pytest.fixture(scope="module")
@@ -104,21 +104,24 @@ def test_commands_refuse_it_in_one_line(machine, folder, tmp_path, monkeypatch, 
 
 
 def test_a_record_says_where_and_in_which_precision(folder, capsys):
-    for more in ([], ["--precision", "bfloat16"]):
+    for more in ([], ["--precision", "bfloat16"], ["--precision", "int8"]):
         told = ["--limit", "4", "--depths", "2", "--json", "--quiet", "--device", "cpu", *more]
         assert main(["eval", str(folder), *told]) == 0
-    plain, low = (json.loads(line)[0]["ppl"] for line in capsys.readouterr().out.splitlines())
-    assert plain != low == pytest.approx(plain, rel=0.02)
-    first, second = read_records([folder / FILE])
+    plain, *low = (json.loads(line)[0]["ppl"] for line in capsys.readouterr().out.splitlines())
+    assert plain not in low
+    assert low == pytest.approx([plain] * 2, rel=0.02)
+    first, second, third = read_records([folder / FILE])
     assert "settings" not in first.identity, "what is usual is not stated, as in every record before"
     assert second.identity["settings"] == {"precision": "bfloat16"}
-    for record in (first, second):
+    assert third.identity["settings"] == {"precision": "int8"}
+    for record in (first, second, third):
         assert record.facts["device"] == "cpu"
         assert record.facts["device_name"] == device_name(torch.device("cpu")) != ""
 
 
-def test_what_infers_does_so_in_bfloat16(folder, capsys, tmp_path):
-    low = ["--precision", "bfloat16", "--json"]
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_what_infers_does_so_in_fewer_bits(folder, capsys, precision):
+    low = ["--precision", precision, "--json"]
     commands = [
         ["generate", str(folder), "--prompt", "the state", "--max-new-tokens", "3", "--adaptive", "0.1"],
         ["lens", str(folder), "--text", "the state moves", "--loops", "2"],
@@ -130,6 +133,8 @@ def test_what_infers_does_so_in_bfloat16(folder, capsys, tmp_path):
     capsys.readouterr()
     assert main(["eval", str(folder), "--precision", "float16"]) == 2
     assert "unknown precision 'float16'" in capsys.readouterr().err
+    assert main(["serve", str(folder), "--precision", "bfloat16"]) == 2
+    assert "served in float32 or int8" in capsys.readouterr().err
 
 
 def test_diagnostics_are_not_made_of_a_rounded_map(folder):

@@ -121,6 +121,19 @@ def test_sampling_follows_the_distribution():
             assert abs(seen[token] / count - expected) < 4 * math.sqrt(expected * (1 - expected) / count) + 1e-12
 
 
+def test_top_p_leaves_the_fewest_tokens_that_reach_it():
+    draws, logits = torch.Generator().manual_seed(0), torch.randn(2000, generator=torch.Generator().manual_seed(1))
+    logits[500:600] = logits[7]  # as likely as each other: the first come first
+    ordered, tokens = logits.double().softmax(0).sort(descending=True, stable=True)
+    for top_p in (0.02, 0.5, 0.9):
+        allowed = set(tokens[ordered.cumsum(0) - ordered < top_p].tolist())
+        seen = {Sampling(1.0, top_p).pick(logits, draws) for _ in range(600)}
+        assert seen <= allowed
+        assert len(seen) > min(20, 0.9 * len(allowed))
+    with pytest.raises(UserError, match="overflowed at this depth"):
+        Sampling(1.0).pick(logits * torch.nan, draws)
+
+
 def test_extreme_temperatures_still_give_a_token():
     draws = torch.Generator().manual_seed(0)
     logits = torch.tensor([-1e4, 3.0, 2.0])

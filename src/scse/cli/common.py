@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from scse.cli.tables import print_table
 from scse.cli.text import wrapped
 from scse.errors import UserError, unknown_name
+from scse.precision import EXACT, INFERENCE
 
 if TYPE_CHECKING:
     from scse.runs import Run
@@ -119,7 +120,7 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
     """Where and how to compute, for every command that infers."""
     add_device(parser)
     parser.add_argument(
-        "--precision", default="float32", metavar="P", help="of the matrix products: float32 or bfloat16"
+        "--precision", default=EXACT, metavar="P", help=f"of the matrix products: {', '.join(INFERENCE)}"
     )
 
 
@@ -132,7 +133,7 @@ def open_chosen(folder: str | Path, args: Arguments, float64: bool = False) -> R
     """A run, opened as the options say. `float64`: such numbers are needed, which not every device has."""
     from scse.runs import open_run
 
-    precision, compiled = getattr(args, "precision", "float32"), getattr(args, "compile", False)
+    precision, compiled = getattr(args, "precision", EXACT), getattr(args, "compile", False)
     return open_run(folder, args.device, precision, float64=float64, compiled=compiled)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from scse.cli.common import Arguments
 from scse.errors import checked_choice
+from scse.precision import INFERENCE, TRAINING
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -104,7 +105,8 @@ def names_by_argument() -> dict[str, tuple[str, ...]]:
         "exit_rule": tuple(RULES.names()),
         "mode": tuple(MODES),
         "split": ("train", "validation", "test"),
-        "precision": ("auto", "float32", "bfloat16"),
+        "precision": INFERENCE,
+        "train precision": TRAINING,
         "strategy": STRATEGIES,
         "cache": ("exact", "shared"),
         "completion shell": ("bash", "zsh", "fish"),

@@ -19,7 +19,7 @@ import os
 import sys
 from contextlib import suppress
 
-from scse.cli.common import Arguments, add_device, require_positive
+from scse.cli.common import Arguments, add_precision, require_positive
 from scse.serve.wire import KEY_VARIABLE, is_loopback
 
 MIB = 1 << 20
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deadline", type=float, metavar="S", help="seconds after which a request ends")
     parser.add_argument("--max-body-kib", type=int, default=1024, metavar="K", help="the longest body of a request")
     parser.add_argument("--grace", type=int, default=30, metavar="S", help="seconds to finish in when told to stop")
-    add_device(parser)
+    add_precision(parser)
     parser.add_argument("--quiet", action="store_true", help="no line per request")
 
 
@@ -76,7 +76,7 @@ def serve(args: Arguments) -> None:
     from scse.signals import STOPS
 
     keep_freed_memory()
-    served = open_served(args.run, args.device)
+    served = open_served(args.run, args.device, args.precision)
     if args.name:
         served = replace(served, name=args.name)
     loops = args.loops or served.loops

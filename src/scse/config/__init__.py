@@ -3,7 +3,8 @@
 from scse.config.model import GPT2_VOCABULARY, MOST_LAYERS, SCALES, ModelConfig, Shape, scale
 from scse.config.protocols import FOR_DEPTH, PROTOCOLS, protocol
 from scse.config.resolve import assemble, trained_as
-from scse.config.training import PRECISIONS, Parent, RunOptions, TrainConfig, data_config, differences
+from scse.config.training import Parent, RunOptions, TrainConfig, data_config, differences
+from scse.precision import TRAINING as PRECISIONS
 
 __all__ = [
     "FOR_DEPTH",

@@ -13,10 +13,9 @@ from scse.config.objective import LAST, canonical_objective
 from scse.config.stored import check_fields, written
 from scse.data import DataConfig
 from scse.errors import UserError, unknown_name
+from scse.precision import TRAINING as PRECISIONS
 
 STRATEGIES = ("ddp", "fsdp", "hsdp")
-PRECISIONS = ("auto", "float32", "bfloat16")
-PRECISIONS_OF_INFERENCE = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,7 @@ class CacheView:
         padding = self.cache.padding
         return padding if self.chosen is None else padding[self.chosen]
 
-    @property
+    @cached_property
     def positions(self) -> Tensor:
         """Of the new tokens, counted from each row's first [R, L]"""
         return (self._columns() - self.padding[:, None]).clamp_min(0)
@@ -187,6 +187,11 @@ class CacheView:
     def real(self) -> Tensor:
         """Which of the new columns hold a token [R, L]"""
         return self._columns() >= self.padding[:, None]
+
+    @property
+    def single(self) -> bool:
+        """Whether each row has one new position, behind all of its padding."""
+        return self.end - self.begin == 1 and self.begin > 0
 
     @cached_property
     def visible(self) -> Tensor | None:
@@ -274,11 +279,11 @@ class LoopView:
 
     def energy(self, added: Tensor) -> Tensor:
         view = self.view
-        new = (added * view.real).sum(1)
-        rows = slice(None) if view.chosen is None else view.chosen
-        view.cache.energies[self.t, rows] += new
-        total: Tensor = view.cache.energies[self.t, rows]
-        return total
+        new = added[:, 0] if view.single else (added * view.real).sum(1)
+        sums = view.cache.energies[self.t]
+        if view.chosen is None:
+            return sums.add_(new)
+        return sums.index_add_(0, view.chosen, new)[view.chosen]
 
 
 @dataclass(frozen=True)
@@ -324,11 +329,17 @@ class SlotView:
                 "or use no cache (use_cache=False in transformers)"
             )
         self.written.add(self.slot)
-        rows = slice(None) if view.chosen is None else view.chosen
-        view.cache.keys[self.slot, rows, :, view.begin : view.end] = k
-        view.cache.values[self.slot, rows, :, view.begin : view.end] = v
+        for store, new in ((view.cache.keys, k), (view.cache.values, v)):
+            place = store.select(0, self.slot).narrow(2, view.begin, view.end - view.begin)
+            if view.chosen is None:
+                place.copy_(new)
+            else:
+                place.index_copy_(0, view.chosen, new.to(place.dtype))
 
     def seen(self) -> tuple[Tensor, Tensor, Tensor | None]:
         view = self.view
-        keys, values = (store[self.slot, :, :, : view.end] for store in (view.cache.keys, view.cache.values))
-        return view.of_rows(keys, 0), view.of_rows(values, 0), view.visible
+        keys, values = (
+            view.of_rows(store.select(0, self.slot).narrow(2, 0, view.end), 0)
+            for store in (view.cache.keys, view.cache.values)
+        )
+        return keys, values, view.visible

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from scse.devices import wide
 from scse.errors import UserError
 
 
@@ -34,13 +33,31 @@ class Sampling:
         if self.temperature == 0:
             likeliest: list[int] = logits.argmax(-1).tolist()
             return likeliest
+        return [self._draw(row, draw) for row, draw in zip(logits.cpu(), draws, strict=True)]
+
+    def _draw(self, logits: Tensor, draws: torch.Generator) -> int:
+        """A token of those that `top_p` leaves, for logits [V].
+
+        Nothing is sorted. A token is drawn from all; what is likelier than it (or as likely and before it) shows
+        whether it is among the fewest that reach `top_p`. If not, nor is anything less likely, and of the rest another
+        is drawn, until one is.
+        """
         # In float64, where even the smallest positive temperature leaves numbers.
-        scaled = (logits.to(wide(logits.device)) - logits.amax(-1, keepdim=True)) / self.temperature
-        probabilities, tokens = scaled.softmax(-1).sort(dim=-1, descending=True, stable=True)
-        before = probabilities.cumsum(-1) - probabilities
-        shares, tokens = torch.where(before >= self.top_p, 0.0, probabilities).cpu(), tokens.cpu()
-        choices = [torch.multinomial(row, 1, generator=draw) for row, draw in zip(shares, draws, strict=True)]
-        return [int(row[choice]) for row, choice in zip(tokens, choices, strict=True)]
+        shares = ((logits.double() - logits.max()) / self.temperature).softmax(0)
+        while True:
+            below = shares.cumsum(0)
+            if not below[-1].isfinite():
+                raise UserError("the model's numbers overflowed at this depth; take fewer loops")
+            place = torch.rand(1, dtype=below.dtype, generator=draws) * below[-1]
+            token = int(torch.searchsorted(below, place, right=True))
+            if token == len(below):  # the product was rounded up to the whole sum
+                token = int(shares.argmax())
+            share = shares[token]
+            likelier = shares > share
+            likelier[:token] |= shares[:token] == share
+            if self.top_p == 1 or float(shares[likelier].sum()) < self.top_p:
+                return token
+            shares = torch.where(likelier, shares, 0.0)
 
 
 DEFAULT_SAMPLING = Sampling()

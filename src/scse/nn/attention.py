@@ -16,6 +16,7 @@ from scse.config.model import Shape
 from scse.devices import wide
 from scse.nn.dropout import Dropout
 from scse.nn.norm import RMSNorm
+from scse.nn.products import last_outputs
 
 GATING_CHANNELS = 32  # of a position, seen by the gates of its value embedding
 
@@ -84,7 +85,7 @@ class CausalSelfAttention(nn.Module):
 
     def remember(self, x: Tensor, past: Past, embedded: Tensor | None = None) -> None:
         """Leave the keys and values of x in the past, and compute nothing else."""
-        k, v = F.linear(x, self.qkv.weight[x.shape[-1] :]).chunk(2, dim=-1)
+        k, v = last_outputs(self.qkv, x, x.shape[-1]).chunk(2, dim=-1)
         past.put(self._heads(k, past, self.k_bias, self.k_norm), self._values(x, v, embedded))
 
     def _qkv(self, x: Tensor, past: Past | None, embedded: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

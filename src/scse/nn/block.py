@@ -13,6 +13,7 @@ from scse.config.model import Shape
 from scse.nn.attention import CausalSelfAttention, Past
 from scse.nn.dropout import Dropout
 from scse.nn.norm import RMSNorm
+from scse.nn.products import Int8Linear
 
 
 class SwiGLU(nn.Module):
@@ -99,6 +100,13 @@ class Block(nn.Module):
             m = modulation.mlp_gate * m
         update: Tensor = a + self._added(y, m, self.after_mlp)
         return update
+
+    def quantise(self) -> None:
+        """Form the products with its matrices in 8 bits from now on."""
+        for part in (self.attention, self.mlp):
+            for name, matrix in list(part.named_children()):
+                if isinstance(matrix, nn.Linear):
+                    setattr(part, name, Int8Linear(matrix.weight))
 
     def remember(
         self, x: Tensor, past: Past, modulation: Modulation | None = None, embedded: Tensor | None = None

@@ -72,7 +72,7 @@ class ZeroDeviationMask(Mask):
     ) -> Tensor:
         squares = coordinates.deviation(z, frame).pow(2)
         energy = squares.sum(dim=(1, 2)) if memory is None else memory.energy(squares.sum(dim=2))
-        return torch.where(energy[:, None, None] > self.threshold, q, torch.zeros_like(q))
+        return torch.where((energy > self.threshold)[:, None, None], q, 0.0)
 
     def remember(self, coordinates: Coordinates, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
         memory.energy(coordinates.deviation(z, frame).pow(2).sum(dim=2))

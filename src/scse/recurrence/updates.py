@@ -22,13 +22,14 @@ class SharedCore(Core):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.carried = Carried.of(shape)
-        if shape.core == 1:
+        self.one = shape.core == 1
+        if self.one:
             self.block = core_block(shape, 0)  # the name that it has in all weights of one layer
         else:
             self.blocks = nn.ModuleList(core_block(shape, number) for number in range(shape.core))
 
     def layers(self, t: int) -> list[Block]:
-        return _blocks(self)
+        return [self.block] if self.one else _blocks(self.blocks)
 
     def applications(self, loops: float) -> float:
         return loops
@@ -49,14 +50,14 @@ class UnsharedCore(Core):
         self.trained_depth = layers
 
     def layers(self, t: int) -> list[Block]:
-        return _blocks(self)[t * self.each : (t + 1) * self.each]
+        return _blocks(self.blocks)[t * self.each : (t + 1) * self.each]
 
     def applications(self, loops: float) -> float:
         return min(loops, len(self.blocks) // self.each)
 
 
-def _blocks(core: Core) -> list[Block]:
-    return [block for block in core.modules() if isinstance(block, Block)]
+def _blocks(layers: nn.ModuleList) -> list[Block]:
+    return [block for block in layers if isinstance(block, Block)]
 
 
 class Direct(Update):

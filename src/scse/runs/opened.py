@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from scse.config import TrainConfig
-from scse.config.training import PRECISIONS_OF_INFERENCE
 from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
 from scse.devices import autocast, device_name, resolve_device
 from scse.errors import UserError, checked_choice
 from scse.files import file_hash
 from scse.model import LoopedLM
 from scse.persistence import WEIGHTS_FILE, load_model
+from scse.precision import EXACT, INFERENCE
 from scse.problems import PROBLEMS
 from scse.registry import require_guests
 from scse.runs.checkpoint import CheckpointStore
@@ -43,7 +43,7 @@ class Run:
     tokenizer: Tokenizer
     step: int
     weights: Path
-    precision: str = "float32"
+    precision: str = EXACT
 
     @property
     def device(self) -> torch.device:
@@ -74,7 +74,7 @@ class Run:
 def open_run(
     folder: str | Path,
     device: str | torch.device = "auto",
-    precision: str = "float32",
+    precision: str = EXACT,
     *,
     float64: bool = False,
     compiled: bool = False,
@@ -85,7 +85,7 @@ def open_run(
     With `compiled`, the step is compiled when it is first taken.
     """
     folder, place = Path(folder), resolve_device(device, float64)
-    checked_choice("precision", precision, PRECISIONS_OF_INFERENCE)
+    checked_choice("precision", precision, INFERENCE)
     if not (folder / "config.json").is_file():
         raise UserError(f"no run in {folder} (config.json is missing); name a folder that 'scse train --out' wrote")
     config, data = read_run_config(folder)
@@ -101,6 +101,7 @@ def open_run(
     load_gate(folder, model, file)
     if compiled:
         model.compile_step()
+    model.lay_out(precision)
     return Run(folder, config, model.to(place), tokenizer, step, file, precision)
 
 

@@ -25,7 +25,7 @@ class Head:
 
     def __init__(self, model: LoopedLM) -> None:
         self.model = model
-        self._packed = _packed(model.head_weight.detach())
+        self._packed = None if model.int8_head is not None else _packed(model.head_weight.detach())
 
     def __call__(self, outputs: Tensor) -> Tensor:
         """[R, d] -> [R, V]"""

@@ -10,9 +10,10 @@ from typing import Any
 
 from scse.data import Tokenizer, load_tokenizer
 from scse.devices import resolve_device
-from scse.errors import UserError
+from scse.errors import UserError, checked_choice
 from scse.files import expand
 from scse.model import LoopedLM
+from scse.precision import EXACT, INFERENCE, INT8
 from scse.runs import open_run
 
 DEFAULT_LOOPS = 8
@@ -31,16 +32,18 @@ class Served:
     template: str | None = None
 
 
-def open_served(path: str, device: str = "auto") -> Served:
+def open_served(path: str, device: str = "auto", precision: str = EXACT) -> Served:
+    if checked_choice("precision", precision, INFERENCE) not in (EXACT, INT8):
+        raise UserError(f"a model is served in {EXACT} or {INT8}, not in {precision}")
     folder = expand(path)
     stated = _read_json(folder / "config.json")
     if "model_type" in stated:  # a configuration of transformers, which checks the rest
-        return _open_export(folder, device)
-    run = open_run(folder, device)
+        return _open_export(folder, device, precision)
+    run = open_run(folder, device, precision)
     return Served(folder.resolve().name, run.model, run.tokenizer)
 
 
-def _open_export(folder: Path, device: str) -> Served:
+def _open_export(folder: Path, device: str, precision: str) -> Served:
     try:
         from scse.hf.modeling import ScseForCausalLM
     except ImportError:
@@ -51,6 +54,7 @@ def _open_export(folder: Path, device: str) -> Served:
         raise UserError(f"cannot load the model in {folder}: {error}") from None
     tokenizer = load_tokenizer(folder)
     model = shell.model.eval().to(resolve_device(device))
+    model.lay_out(precision)
     return Served(folder.resolve().name, model, tokenizer, shell.config.num_loops, _template(folder))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scse.errors import UserError
+from scse.precision import EXACT
 from scse.tasks.base import Column, Evaluated, Selection, Task, Where, depths_of, record_of, title_of
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def _exact(run: Run) -> Run:
     """What is measured at the anchor is exact zeros and derivatives: a rounded map has neither."""
     from scse.devices import resolve_device
 
-    if run.precision != "float32":
+    if run.precision != EXACT:
         raise UserError(f"diagnostics are not made in {run.precision}; open the run in float32")
     resolve_device(run.device, float64=True)
     return run

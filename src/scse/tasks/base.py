@@ -14,6 +14,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from scse.errors import UserError
+from scse.precision import EXACT
 from scse.records import FILE, Record, append_records, identity, new_record
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def infers(at: Callable[Concatenate[_T, Run, _P], _R]) -> Callable[Concatenate[_
 def record_of(run: Run, asked: Mapping[str, Any], numbers: Mapping[str, float], digest: str, **facts: Any) -> Record:
     """The record of an evaluation that `asked` identifies, together with a precision other than float32."""
     told = dict(asked)
-    if run.precision != "float32":
+    if run.precision != EXACT:
         told["settings"] = {**(told.get("settings") or {}), "precision": run.precision}
     return new_record(identity(run.config, run.step, **told), numbers, digest, **run.facts(), **facts)
 

@@ -1,0 +1,122 @@
+"""Matrix products for inference: weights in 8 bits, or laid out once as few rows are multiplied fastest.
+
+Shapes: N rows, i inputs, o outputs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+WEIGHT_LEVELS, ROW_LEVELS = 127, 63
+FEW_ROWS = 64
+LEAST_WEIGHTS = 1 << 20  # a smaller matrix is multiplied as fast without
+_ENGINE = "fbgemm"
+
+
+class Int8Linear(nn.Module):
+    """y_no = s_o·r_n·Σ_i w_oi q_ni, integers w = round(W/s) in ±127, q = round(x/r) in ±63, r_n = max_i|x_ni|/63.
+
+    Each output has its own scale and so has each row, which makes a row's answer independent of the other rows. Zero
+    gives exactly zero. The seven bits of q are what processors without special units add up without overflow. Where
+    torch has no kernel for it, the same integers are multiplied as floats.
+    """
+
+    weight: Tensor
+    scale: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        weight = weight.detach()
+        scale = (weight.abs().amax(1) / WEIGHT_LEVELS).clamp_min(torch.finfo(weight.dtype).tiny)
+        self.register_buffer("weight", (weight / scale[:, None]).round().to(torch.int8))
+        self.register_buffer("scale", scale)
+        self._packed: Any = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        step = torch.linalg.vector_norm(x, torch.inf, dim=-1, keepdim=True).mul_(1 / ROW_LEVELS)
+        step = step.clamp_min_(torch.finfo(x.dtype).tiny)
+        if x.dtype == torch.float32 and x.device.type == "cpu" and has_int8_kernel():
+            product = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+            found: Tensor = product(torch.atleast_2d(x / step), 1.0, ROW_LEVELS + 1, self._laid_out())
+            return found.view(*x.shape[:-1], -1).mul_(step)
+        return F.linear((x / step).round_(), self.weight.to(x.dtype)).mul_(self.scale.to(x.dtype)).mul_(step)
+
+    def _laid_out(self) -> Any:
+        if self._packed is None:
+            torch.backends.quantized.engine, before = _ENGINE, torch.backends.quantized.engine
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # torch means to remove such tensors one day
+                zeros = torch.zeros(len(self.scale), dtype=torch.long)
+                made = torch._make_per_channel_quantized_tensor(self.weight, self.scale.double(), zeros, 0)
+                self._packed = torch.ops.quantized.linear_prepack(made, None)
+            torch.backends.quantized.engine = before
+        return self._packed
+
+
+@cache
+def has_int8_kernel() -> bool:
+    """Whether this build of torch multiplies such integers on this processor."""
+    return _ENGINE in torch.backends.quantized.supported_engines and hasattr(
+        torch.ops.quantized, "linear_with_input_q_dq_qweight_dq_output_fp32"
+    )
+
+
+def last_outputs(linear: nn.Module, x: Tensor, begin: int) -> Tensor:
+    """The outputs of a bias-free linear map from the `begin`-th on."""
+    if isinstance(linear, nn.Linear):
+        return F.linear(x, linear.weight[begin:])
+    found: Tensor = linear(x)
+    return found[..., begin:]
+
+
+@cache
+def _packs() -> bool:
+    """Whether this build of torch lays weights out in blocks; `torch.compile` does the same."""
+    try:
+        packed = torch.ops.mkldnn._reorder_linear_weight(torch.zeros(16, 16))
+        torch.ops.mkldnn._linear_pointwise(torch.zeros(2, 16), packed, None, "none", [], "")
+    except (AttributeError, RuntimeError):
+        return False
+    return True
+
+
+class FewRows:
+    """x Wᵀ for few rows x and many outputs, with copies of W laid out when they are first needed.
+
+    With one row the time is that of reading W, shortest along the rows of Wᵀ; with some, W is packed in blocks.
+    A copy is made anew when the weights have changed. In every other case the product is an ordinary one.
+    """
+
+    def __init__(self) -> None:
+        self._of: tuple[int, int] | None = None
+        self._turned: Tensor | None = None
+        self._packed: Tensor | None = None
+
+    def product(self, x: Tensor, weight: Tensor) -> Tensor:
+        rows = x.numel() // x.shape[-1]
+        if not self._applies(x, weight) or rows > FEW_ROWS:
+            return F.linear(x, weight)
+        stands = weight.data_ptr(), weight._version
+        if self._of != stands:
+            self._of, self._turned, self._packed = stands, None, None
+        if rows == 1:
+            if self._turned is None:
+                self._turned = weight.detach().t().contiguous()
+            return x @ self._turned
+        if self._packed is None:
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), FEW_ROWS // 4)
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, None, "none", [], "")
+        return found
+
+    @staticmethod
+    def _applies(x: Tensor, weight: Tensor) -> bool:
+        plain = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
+        asked = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
+        large = weight.numel() >= LEAST_WEIGHTS
+        return plain and large and not asked and not weight.is_inference() and _packs()
