@@ -103,6 +103,8 @@ def test_health_and_metrics(live):
     numbers = dict(line.rsplit(" ", 1) for line in text.decode().splitlines() if not line.startswith("#"))
     assert float(numbers["scse_new_tokens_total"]) >= 5
     assert float(numbers["scse_flop_bound"]) > 1
+    assert float(numbers["scse_flop_bound_share"]) > 0
+    assert float(numbers["scse_tokens_per_second"]) > 0
     assert float(numbers["scse_time_to_first_token_seconds_count"]) >= 1
     assert float(numbers['scse_time_to_first_token_seconds_bucket{le="+Inf"}']) >= 1
     assert float(numbers["scse_cache_used_bytes"]) == 0

@@ -30,6 +30,7 @@ class Counters:
 
     `row_loops` counts rows over all loops of the decoding batch, `loops` these loops themselves. FLOPs are the proxies
     of `scse.flops`: `flops` of what was computed, `full_flops` of the same tokens had each taken all loops allowed.
+    `full_rate` are FLOPs per second of decoding at full depth with every lane in use, where that has been measured.
     """
 
     started: float = field(default_factory=time.time)
@@ -40,8 +41,10 @@ class Counters:
     row_loops: int = 0
     heads: int = 0
     head_rows: int = 0
+    decode_seconds: float = 0.0
     flops: float = 0.0
     full_flops: float = 0.0
+    full_rate: float = 0.0
     refused: int = 0
     failures: int = 0
     ended: dict[str, int] = field(default_factory=dict)

@@ -130,7 +130,9 @@ class Engine:
         for (count, t), flight in flights:
             self.counters.loops += flight.count == 1
             self.counters.row_loops += len(flight) * (flight.count == 1)
+            begun = time.perf_counter()
             landed = flight.advance()
+            self.counters.decode_seconds += (time.perf_counter() - begun) * (flight.count == 1)
             if len(flight):
                 self._flights[count, t + self._in_step] = flight
             if landed is not None:
@@ -289,6 +291,7 @@ class Engine:
                 going.append(sequence)
         if going:
             self._take_off(going, 1)
+        self.counters.decode_seconds += time.perf_counter() - begin
 
     def _answer(self, sequence: Sequence, picked: int, logits: Tensor, loops: int) -> bool:
         """Tell the next token; whether the sequence goes on."""

@@ -26,6 +26,14 @@ def _lines(engine: Engine) -> Iterator[str]:
         "rows_per_head": (_ratio(counters.head_rows, counters.heads), "Rows per call of the vocabulary head"),
         "mean_loops": (_ratio(counters.new_token_loops, counters.new_tokens), "Loops per new token"),
         "flop_bound": (_ratio(counters.full_flops, counters.flops), "FLOPs at full depth / FLOPs spent on new tokens"),
+        "flop_bound_share": (
+            _ratio(_ratio(counters.flops, counters.decode_seconds), counters.full_rate),
+            "FLOPs per second of decoding / the same at full depth with all lanes in use, measured at the start",
+        ),
+        "tokens_per_second": (
+            _ratio(counters.new_tokens, counters.decode_seconds),
+            "Tokens generated per second of decoding, since the start",
+        ),
         "cache_bytes": (cache.nbytes, "Held for keys and values"),
         "cache_used_bytes": (cache.used_bytes, "Of that, filled by running sequences"),
         "cache_limit_bytes": (engine.limits.cache_bytes, "The most that is promised at once"),
@@ -38,6 +46,7 @@ def _lines(engine: Engine) -> Iterator[str]:
         "prompt_tokens": (counters.prompt_tokens, "Tokens of prompts taken through the loops"),
         "new_tokens": (counters.new_tokens, "Tokens generated; its rate is the throughput"),
         "new_token_loops": (counters.new_token_loops, "Loops behind generated tokens"),
+        "decode_seconds": (counters.decode_seconds, "Spent on loops of new tokens and on the head"),
         "flops": (counters.flops, "FLOP proxies spent on new tokens"),
         "refused": (counters.refused, "Requests turned away because the queue was full"),
         "failures": (counters.failures, "Errors inside the engine"),

@@ -14,6 +14,7 @@ import uvicorn
 from scse.errors import UserError
 from scse.serve.app import Service, Settings
 from scse.serve.ask import Defaults
+from scse.serve.calibration import calibrate
 from scse.serve.connection import Connection
 from scse.serve.engine import Engine
 from scse.serve.limits import Limits
@@ -37,6 +38,7 @@ class Server:
         grace: int = GRACE_SECONDS,
     ) -> None:
         self.engine = Engine(served.model, limits)
+        calibrate(self.engine, defaults.loops)
         self.service = Service(served, self.engine, defaults, settings)
         self.socket = listen(host, port)
         config = uvicorn.Config(
