@@ -143,3 +143,17 @@ def test_where_time_does_not_follow_rows_less_is_attainable():
     assert loop.of(5) == 1.0
     assert seconds_per_token(loop, head, 16, 2, 0.0) == pytest.approx(10 / 16)
     assert seconds_per_token(loop, head, 16, 8, 0.2) > (sum(0.8**t for t in range(8)) + 8) / 16
+
+
+def test_without_transformers_there_are_no_peers(monkeypatch):
+    from scse.bench import peers
+
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    bench = peers.PeersBench("mini", 1, 256)
+    monkeypatch.setattr(bench, "repeats", 1)
+    rows = list(bench.run())
+    assert bench.peers == {}
+    assert all(row.value > 0 for row in rows)
+    assert {row.measure for row in rows if row.unit == "ms"} == {
+        f"a token, {rows}, {precision}" for rows in ("1 row", "16 rows") for precision in ("float32", "int8")
+    }

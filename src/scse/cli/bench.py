@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scale(parser, default="22m")
     parser.add_argument("--tokens", type=int, default=4096, metavar="N", help="tokens per step")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="measurements of each piece")
-    parser.add_argument("--only", choices=("training", "generation", "serving"), help="one part alone")
+    parser.add_argument("--only", choices=("training", "generation", "serving", "peers"), help="one part alone")
     add_device(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)
@@ -27,6 +27,7 @@ def run(args: Arguments) -> None:
     # torch's profiler, which counts the memory, announces itself on stderr unless told not to.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from scse.bench.generation import DecodingBench
+    from scse.bench.peers import PeersBench
     from scse.bench.serving import ServingBench
     from scse.bench.training import StepBench
     from scse.devices import device_name, resolve_device
@@ -36,13 +37,15 @@ def run(args: Arguments) -> None:
     require_positive(args, "tokens", "repeats")
     device = resolve_device(args.device)
     bench = StepBench(args.scale, args.tokens, args.repeats, device)
-    parts: dict[str, StepBench | DecodingBench | ServingBench] = {}
+    parts: dict[str, StepBench | DecodingBench | ServingBench | PeersBench] = {}
     if args.only in (None, "training"):
         parts["training"] = bench
     if args.only in (None, "generation"):
         parts["generation"] = DecodingBench(args.scale, args.repeats, device)
     if args.only in (None, "serving"):
         parts["serving"] = ServingBench(args.scale, args.repeats)
+    if args.only == "peers":  # not among the others: it loads `transformers`
+        parts["peers"] = PeersBench(args.scale, args.repeats, args.tokens)
     rows: list[dict[str, Any]] = []
     for part, measured in parts.items():
         with progress(f"bench, {part}", measured.pieces, "pieces", not args.quiet, timed=True) as meter:
