@@ -77,6 +77,7 @@ def test_the_reading_of_the_small_chase_has_the_means_of_its_records():
         "uniform to 5": (None, None, 400),
         "log-uniform to 32, gradients through 8 loops": ("log-uniform", 8, 400),
         "uniform to 5, then 150 steps of log-uniform to 32": ("log-uniform", 8, 150),
+        "uniform to 5, then 150 steps of the same": (None, None, 150),
     }
     reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
     for label, way in rows.items():
