@@ -187,7 +187,7 @@ def test_weights_of_halting_add_up_to_one():
     z = model.recurrence.coordinates.enter(h, None)
     for _ in range(12):
         z = unit(z, h)
-        torch.testing.assert_close(model.recurrence.hidden(z, None), h, rtol=0, atol=1e-12)
+        torch.testing.assert_close(model.recurrence.coordinates.hidden(z, None), h, rtol=0, atol=1e-12)
 
 
 @torch.no_grad()
