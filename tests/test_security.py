@@ -23,7 +23,10 @@ FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "shelve", "mars
 LISTENING_IMPORTS = {"socket", "socketserver", "http", "asyncio", "starlette", "uvicorn"}
 # The only modules that listen or ask: the live lens, on the loopback address alone (tests/lens/test_serve.py), and the
 # server with its load test, on the loopback address unless told otherwise (tests/serve/test_server.py).
-NETWORKED = {"lens/serve.py", *(f"serve/{name}.py" for name in ("app", "listener", "server", "wire", "load"))}
+NETWORKED = {
+    "lens/serve.py",
+    *(f"serve/{name}.py" for name in ("app", "connection", "listener", "load", "server", "wire")),
+}
 
 
 def dangerous(tree: ast.AST, may_listen: bool = False) -> list[str]:

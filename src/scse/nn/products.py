@@ -75,12 +75,28 @@ def last_outputs(linear: nn.Module, x: Tensor, begin: int) -> Tensor:
     return found[..., begin:]
 
 
+def packed(weight: Tensor) -> Tensor | None:
+    """A large float32 matrix as oneDNN multiplies it fastest with few rows; None where that does not apply.
+
+    `torch.compile` does the same.
+    """
+    if weight.device.type != "cpu" or weight.dtype != torch.float32 or weight.numel() < LEAST_WEIGHTS or not _packs():
+        return None
+    found: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), FEW_ROWS // 4)
+    return found
+
+
+def packed_product(x: Tensor, blocks: Tensor) -> Tensor:
+    """x Wᵀ of a packed W"""
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, blocks, None, "none", [], "")
+    return found
+
+
 @cache
 def _packs() -> bool:
-    """Whether this build of torch lays weights out in blocks; `torch.compile` does the same."""
+    """Whether this build of torch lays weights out in blocks."""
     try:
-        packed = torch.ops.mkldnn._reorder_linear_weight(torch.zeros(16, 16))
-        torch.ops.mkldnn._linear_pointwise(torch.zeros(2, 16), packed, None, "none", [], "")
+        packed_product(torch.zeros(2, 16), torch.ops.mkldnn._reorder_linear_weight(torch.zeros(16, 16)))
     except (AttributeError, RuntimeError):
         return False
     return True
@@ -110,9 +126,9 @@ class FewRows:
                 self._turned = weight.detach().t().contiguous()
             return x @ self._turned
         if self._packed is None:
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), FEW_ROWS // 4)
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, None, "none", [], "")
-        return found
+            self._packed = packed(weight)
+        assert self._packed is not None, "it applies"
+        return packed_product(x, self._packed)
 
     @staticmethod
     def _applies(x: Tensor, weight: Tensor) -> bool:

@@ -4,48 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from scse.model import LoopedLM
+from scse.nn.products import packed, packed_product
 from scse.serve.sequence import Token
 
 FIXED_SHARE = 0.6  # of a call's time, which does not grow with its rows: the weights are read from memory once a call
 SMOOTHING = 0.2
-LEAST_PACKED = 1 << 20  # weights; a smaller head is as fast without
 
 
 class Head:
     """Logits of a few rows. The weights are laid out anew for that, once, where the processor's library can.
 
-    An ordinary product of sixteen rows with a large head spends much of its time on the layout. The copy takes as much
-    memory as the weights, and does not follow them if they change.
+    An ordinary product of sixteen rows with a large head spends much of its time on the layout. One row goes the same
+    way as sixteen, so that a token does not depend on how many are read with it. The copy takes as much memory as the
+    weights.
     """
 
     def __init__(self, model: LoopedLM) -> None:
         self.model = model
-        self._packed = None if model.int8_head is not None else _packed(model.head_weight.detach())
+        self._packed = None if model.int8_head is not None else packed(model.head_weight)
 
     def __call__(self, outputs: Tensor) -> Tensor:
         """[R, d] -> [R, V]"""
         if self._packed is None:
             return self.model.head(outputs)
-        normed = self.model.normed(outputs)
-        logits: Tensor = torch.ops.mkldnn._linear_pointwise(normed, self._packed, None, "none", [], "")
-        return logits
-
-
-def _packed(weight: Tensor) -> Tensor | None:
-    """The weights as oneDNN multiplies them fastest; None where it does not apply. `torch.compile` does the same."""
-    if weight.device.type != "cpu" or weight.dtype != torch.float32 or weight.numel() < LEAST_PACKED:
-        return None
-    try:
-        found: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight)
-        torch.ops.mkldnn._linear_pointwise(weight.new_zeros(1, weight.shape[1]), found, None, "none", [], "")
-    except (AttributeError, RuntimeError):  # a build of torch without it
-        return None
-    return found
+        return packed_product(self.model.normed(outputs), self._packed)
 
 
 def likeliest(logits: Tensor) -> list[int]:

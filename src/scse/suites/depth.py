@@ -1,7 +1,7 @@
 """Suites about depth itself: problems that need it, training for it, and exits that save it. No torch here.
 
-None of them is in the paper, so there are no printed values; the claims were written down before the runs, those of
-`depth-training-small` after its first seed.
+None of them is in the paper, so there are no printed values. The claims were written down before the runs, except for
+those of `depth-training-small`, which state what its runs had shown.
 """
 
 from __future__ import annotations
