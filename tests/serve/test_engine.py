@@ -327,7 +327,7 @@ def test_waiting_for_the_head_ends_when_it_has_cost_as_much():
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_head_laid_out_anew_says_the_same(monkeypatch, tied):
-    monkeypatch.setattr("scse.serve.head.LEAST_PACKED", 1)  # as if the tiny one were large
+    monkeypatch.setattr("scse.nn.products.LEAST_WEIGHTS", 1)  # as if the tiny one were large
     model = tiny("scse", shape=replace(TINY, tied=tied), spread=0.1).float()
     outputs = torch.randn(5, TINY.width, generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from urllib.parse import urlsplit
 
@@ -252,6 +254,15 @@ def test_the_load_test_finds_no_fault(live):
     assert report["request_seconds"]["p50"] <= report["request_seconds"]["p99"]
     until(lambda: not live.engine.running and not live.engine.waiting)
     assert live.engine.cache.used_bytes == 0
+
+
+def test_the_load_test_runs_where_an_event_loop_does(live):
+    async def notebook():
+        return run_load(Place.of(live.address), Load(3, rate=100.0, depths=(1,), max_tokens=2, patience=60))
+
+    with ThreadPoolExecutor(1) as alone:  # another test's browser may have left a loop running here
+        report = alone.submit(lambda: asyncio.run(notebook())).result()
+    assert report["errors"] == {}
 
 
 def test_the_load_test_would_find_one(served, monkeypatch):

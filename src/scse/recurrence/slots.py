@@ -96,7 +96,10 @@ class Update(Unit, ABC):
     @staticmethod
     def body(core: Core, t: int, x: Tensor, frame: Frame, memory: LoopMemory | None, number: int) -> Tensor:
         """B(x), the step's `number`-th application of the core."""
-        update: Tensor = core(t, x, None if memory is None else memory.past(number), frame.core_values)
+        past = None if memory is None else memory.past(number)
+        values = frame.core_values
+        # A core of somebody's own need not know of value embeddings where the shape has none.
+        update: Tensor = core(t, x, past) if values is None else core(t, x, past, values)
         return update
 
 

@@ -8,6 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -214,8 +215,14 @@ class LoadTest:
 
 
 def run_load(place: Place, load: Load) -> dict[str, Any]:
-    """Ask all that, and report."""
-    return asyncio.run(LoadTest(place, load).run())
+    """Ask all that, and report; in a thread of its own where an event loop already runs, as in a notebook."""
+    test = LoadTest(place, load)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(test.run())
+    with ThreadPoolExecutor(1) as alone:
+        return alone.submit(lambda: asyncio.run(test.run())).result()
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
