@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from scse.cli import main
 from scse.records import read_records
 
@@ -43,24 +45,29 @@ CHASED = {
     "step adapter": "step-adapter",
     "SCSE": "scse", "SC-Cond": "sc-cond", "leak": "leak", "Parcae": "parcae", "Huginn": "huginn",
     "orthogonal injection": "orthogonal-injection", "Parcae, source-centred": "centred-parcae",
-    "seven unshared layers, equal parameters": "narrow", "seven unshared layers, equal FLOPs": "wide",
+    "seven unshared layers, equal parameters": "unshared-7, 26", "seven unshared layers, equal FLOPs": "unshared-7, 64",
+    "eight unshared layers, equal parameters": "unshared-8, 26",
 }  # fmt: skip
 
 
-def test_the_reading_of_the_chase_has_the_means_of_its_records():
+@pytest.mark.parametrize(("suite", "rows", "columns"), [
+    ("depth-tasks", 13, [(5, 7), ("all", 1), ("all", 7), ("all", 48), (7, 16), (10, 16)]),
+    ("depth-tasks-16", 3, [(6, 8), ("all", 1), ("all", 8), ("all", 48), (10, 16)]),
+])  # fmt: skip
+def test_the_reading_of_a_chase_has_the_means_of_its_records(suite, rows, columns):
     found: dict[tuple, list[float]] = {}
-    for record in read_records([RESULTS.parent / "depth-tasks" / "records.jsonl"]):
+    for record in read_records([RESULTS.parent / suite / "records.jsonl"]):
         model = record.identity["model"]
-        unshared = {26: "narrow", 64: "wide"}[model["shape"]["width"]] if model["family"] == "unshared-7" else None
-        place = (unshared or model["family"], record.identity["settings"]["difficulty"], record.depth)
+        width = f", {model['shape']['width']}" if model["family"].startswith("unshared") else ""
+        place = (model["family"] + width, record.identity["settings"]["difficulty"], record.depth)
         found.setdefault(place, []).append(100 * record.metrics["accuracy"])
     assert {len(values) for values in found.values()} == {3}
     reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
-    lines = [line.strip("| ").split(" | ") for line in reading.partition("## `depth-tasks/`")[2].splitlines()]
-    rows = {line[0]: line[1:] for line in lines if line[0] in CHASED}
-    assert set(rows) == set(CHASED)
-    columns = [(5, 7), ("all", 1), ("all", 7), ("all", 48), (7, 16), (10, 16)]
-    for label, cells in rows.items():
+    section = reading.partition(f"## `{suite}/`")[2].partition("\n## ")[0]
+    lines = [line.strip("| ").split(" | ") for line in section.splitlines()]
+    table = {line[0]: line[1:] for line in lines if line[0] in CHASED}
+    assert len(table) == rows
+    for label, cells in table.items():
         for (difficulty, depth), cell in zip(columns, cells, strict=True):
             mean = sum(found[CHASED[label], difficulty, depth]) / 3
             assert float(cell) == round(mean, len(cell.partition(".")[2])), f"{label} {difficulty} {depth}: {mean}"
