@@ -47,8 +47,11 @@ class Browser:
         os.close(theirs_in)
         os.close(theirs_out)
         self.commands, self.answers = os.fdopen(commands, "wb"), os.fdopen(answers, "rb")
+        self.messages: list[bytes] = []  # heard and not yet taken
+        self.begun: list[bytes] = []  # the pieces of one whose end is still to come
         self.numbers = count(1)
         self.events: list[dict[str, Any]] = []
+        self.page: Path | None = None
         self.session = ""
         (target,) = (t for t in self.ask("Target.getTargets")["targetInfos"] if t["type"] == "page")
         attached = self.ask("Target.attachToTarget", targetId=target["targetId"], flatten=True)
@@ -74,12 +77,25 @@ class Browser:
     def open(self, page: Path, width: int, height: int = 900, dark: bool = False) -> None:
         """Show a page in a window of this width."""
         self.events.clear()
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.ask("Emulation.setEmulatedMedia", features=[scheme])
+        self._look(width, height, dark)
         self.ask("Page.navigate", url=page.as_uri())
         while not self.happened("Page.loadEventFired"):
             self.events.append(self._next())
+        self.page = page
+
+    def show(self, page: Path, width: int, height: int = 900, dark: bool = False) -> None:
+        """The same without loading it anew where it is the page shown last: it is laid out for the width."""
+        if page != self.page:
+            self.open(page, width, height, dark)
+        self._look(width, height, dark)
+        scheme = "dark" if dark else "light"
+        while not self.evaluate(f"innerWidth == {width} && matchMedia('(prefers-color-scheme: {scheme})').matches"):
+            pass
+
+    def _look(self, width: int, height: int, dark: bool) -> None:
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.ask("Emulation.setEmulatedMedia", features=[scheme])
 
     def happened(self, *methods: str) -> list[dict[str, Any]]:
         """The events of these kinds since the page was asked for."""
@@ -91,19 +107,22 @@ class Browser:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def photograph(self, selector: str = "html") -> np.ndarray:
-        """The pixels of an element, on screen or not: [height, width, 3] from 0 to 1."""
-        from matplotlib.image import imread
+    def photograph(self, selector: str | None = "html") -> np.ndarray:
+        """The pixels of an element, on screen or not, or (None) of the window: [height, width, 3] from 0 to 255."""
+        from PIL import Image
 
-        return np.asarray(imread(io.BytesIO(self.picture(selector))))[..., :3]
+        return np.asarray(Image.open(io.BytesIO(self.picture(selector))).convert("RGB"))
 
-    def picture(self, selector: str = "html") -> bytes:
-        """An element as PNG."""
-        box = self.evaluate(
-            f"(() => {{ const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
-            " return {x: box.x + scrollX, y: box.y + scrollY, width: box.width, height: box.height, scale: 1}; })()"
-        )
-        shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=box)
+    def picture(self, selector: str | None = "html") -> bytes:
+        """An element, or the window, as PNG."""
+        where: dict[str, object] = {}
+        if selector is not None:
+            box = self.evaluate(
+                f"(() => {{ const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
+                " return {x: box.x + scrollX, y: box.y + scrollY, width: box.width, height: box.height, scale: 1}; })()"
+            )
+            where = {"captureBeyondViewport": True, "clip": box}
+        shot = self.ask("Page.captureScreenshot", format="png", optimizeForSpeed=True, **where)
         return base64.b64decode(shot["data"])
 
     def close(self) -> None:
@@ -115,8 +134,13 @@ class Browser:
         self.profile.cleanup()
 
     def _next(self) -> dict[str, Any]:
-        message = bytearray()
-        while (byte := self.answers.read(1)) != b"\0":
-            assert byte, "the browser is gone"
-            message += byte
-        return dict(json.loads(message))
+        """The next message; a picture is millions of bytes, so they are read in large pieces."""
+        while not self.messages:
+            piece = self.answers.read1()
+            assert piece, "the browser is gone"
+            *ended, rest = piece.split(b"\0")
+            if ended:
+                self.messages = [b"".join([*self.begun, ended[0]]), *ended[1:]]
+                self.begun = []
+            self.begun.append(rest)
+        return dict(json.loads(self.messages.pop(0)))

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from scse.report.figures import settle
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -81,6 +83,7 @@ def _svg(figure: Figure, name: str, description: str) -> str:
     """
     import matplotlib
 
+    settle(figure)
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
@@ -96,6 +99,7 @@ def _svg(figure: Figure, name: str, description: str) -> str:
 
 
 def _png(figure: Figure) -> bytes:
+    settle(figure)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=PNG_DPI)
     return buffer.getvalue()
