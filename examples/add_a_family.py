@@ -7,7 +7,7 @@ import argparse
 
 import torch
 
-from scse import FAMILIES, LoopedLM, deviation_map, family, model_config
+from scse import LoopedLM, deviation_map, family, model_config, register
 from scse.recurrence import Recurrence
 from scse.recurrence.anchors import LearnedAnchor, ProjectedStart
 from scse.recurrence.coordinates import Deviation
@@ -48,7 +48,7 @@ def cooling(shape, *, step_scale: float = 0.5, tau: float = 8.0):
     )
 
 
-FAMILIES.register(family("scse-cooling", cooling, "SCSE with a cooling step"))
+register(family("scse-cooling", cooling, "SCSE with a cooling step"))
 
 # %% Everything works on it now: counting, saving, training, caching, diagnostics.
 model = LoopedLM(model_config("scse-cooling", "mini")).eval()

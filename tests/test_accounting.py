@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from scse import SCALES, model_config
+from scse import model_config
 from scse.accounting import count_parameters, flop_proxy
+from scse.config import SCALES
 from scse.families import FAMILIES
 from scse.flops import body_flops
 

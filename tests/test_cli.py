@@ -13,8 +13,9 @@ import pytest
 
 import forked
 import scse as package
-from scse import FAMILIES, SCALES
+from scse import FAMILIES
 from scse.cli import main
+from scse.config import SCALES
 
 SCSE = Path(sys.executable).with_name("scse")
 

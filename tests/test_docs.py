@@ -10,22 +10,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from scse import (
-    CORPORA,
-    FAMILIES,
-    RULES,
-    SAMPLERS,
-    TASKS,
-    TERMS,
-    LoopedLM,
-    load_model,
-    model_config,
-    save_model,
-)
+from scse import FAMILIES, LoopedLM, load_model, model_config, register, save_model
 from scse.cli import COMMANDS, command_parser
 from scse.config import PROTOCOLS
+from scse.config.depths import SAMPLERS
+from scse.data import CORPORA
 from scse.errors import UserError
+from scse.evaluation.rules import RULES
 from scse.suites import SUITES
+from scse.tasks import TASKS
+from scse.training.objectives import TERMS
 from tinymodels import some_ids
 
 ROOT = Path(__file__).parent.parent
@@ -53,7 +47,7 @@ def test_adding_a_family_works_as_described(monkeypatch, tmp_path):
     plain = LoopedLM(model_config("tuned-adapter", "mini")).eval()
     assert torch.equal(steady(ids, 5), plain(ids, 5)), "without fading it is the tuned adapter"
     with pytest.raises(UserError, match="already a family 'scse'"):
-        FAMILIES.register(FAMILIES.find("scse"))
+        register(FAMILIES.find("scse"))
 
 
 def test_readme_code_runs(monkeypatch, tmp_path):

@@ -50,14 +50,14 @@ def page_name(source: str) -> str:
 # The public names by what they are for, in the order of the reference.
 NAMES = {
     "Commands as functions": "train open_run evaluate diagnose generate lens export load_model save_model",
-    "Models": "LoopedLM State unroll deviation_map model_config ModelConfig Shape SCALES",
-    "Runs": "Run RunOptions TrainConfig assemble Selection UserError",
+    "Models": "LoopedLM State unroll deviation_map model_config ModelConfig Shape",
+    "Runs": "Run RunOptions TrainConfig Selection UserError",
     "Families of your own": (
         "Family FAMILIES family check_family Recurrence Unit Anchor Drive SharedCore Coordinates Deviation Hidden"
     ),
     "Other things of your own": (
-        "import_guest Task TASKS Column Evaluated Suite SUITES Arm ExitRule RULES Problem PROBLEMS Examples "
-        "DocumentCorpus CORPORA DepthSampler SAMPLERS Term TERMS"
+        "register import_guest Task Column Evaluated Suite Arm ExitRule Problem Examples DocumentCorpus DepthSampler "
+        "Term"
     ),
 }
 

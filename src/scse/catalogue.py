@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from scse.errors import UserError, unknown_name
 from scse.registry import Guest, Registry
@@ -41,6 +41,8 @@ class Family:
     paper_extra_matrices: int = 0
     colour: str = "#000000"
     marker: str = "_"
+
+    table: ClassVar[str] = "scse.families:FAMILIES"
 
     def resolve(self, overrides: Mapping[str, object]) -> dict[str, OptionValue]:
         """All options, the overrides checked against the names and types of the defaults."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +23,9 @@ from scse.errors import UserError, unknown_name
 
 
 class Named(Protocol):
-    """What a table holds: things that carry their name."""
+    """What a table holds: things that carry their name. `table` of their class says where theirs is ("module:NAME"),
+    for `register`.
+    """
 
     @property
     def name(self) -> str: ...
@@ -85,6 +88,17 @@ class Registry(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._items)
+
+
+def register(item: T) -> T:
+    """Add a thing of your own to the table of its kind: a `Family`, `Task`, `Suite`, `DocumentCorpus`, `ExitRule`,
+    `DepthSampler` or `Term`, or a subclass of `Problem`. A name that is taken is an error, never a replacement.
+    """
+    module, _, name = getattr(item, "table", "").partition(":")
+    if not name:
+        raise UserError(f"cannot register {item!r}: it is none of the kinds of things that scse.register takes")
+    table: Registry[T] = getattr(importlib.import_module(module), name)
+    return table.register(item)
 
 
 def import_guest(path: str | Path) -> Guest:

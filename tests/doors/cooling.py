@@ -1,6 +1,6 @@
 """A guest: SCSE whose step is scaled by a factor of the user's."""
 
-from scse import FAMILIES, Recurrence, Shape, family
+from scse import Recurrence, Shape, family, register
 from scse.recurrence.anchors import LearnedAnchor, ProjectedStart
 from scse.recurrence.coordinates import Deviation
 from scse.recurrence.modifiers import FixedScale
@@ -18,4 +18,4 @@ def cooled(shape: Shape, *, step_scale: float = 0.3) -> Recurrence:
     )
 
 
-FAMILIES.register(family("cooled", cooled, "SCSE, cooled"))
+register(family("cooled", cooled, "SCSE, cooled"))

@@ -1,8 +1,8 @@
 """A guest: a suite that puts the family of `cooling.py` beside the paper's row."""
 
-from scse import SUITES, Arm, Column, Suite
+from scse import Arm, Column, Suite, register
 
-SUITES.register(
+register(
     Suite(
         "cooling",
         "A guest beside the paper's row",

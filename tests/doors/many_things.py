@@ -5,11 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from scse import (
-    PROBLEMS,
-    RULES,
-    SAMPLERS,
-    TASKS,
-    TERMS,
     DepthSampler,
     Evaluated,
     Examples,
@@ -17,6 +12,7 @@ from scse import (
     Problem,
     Task,
     Term,
+    register,
 )
 from scse.tasks import Where, record_of
 
@@ -110,8 +106,8 @@ class Weights(Task):
         return Evaluated([{"count": count}], [record], "weights")
 
 
-PROBLEMS.register(Countdown)
-RULES.register(Always())
-SAMPLERS.register(Odd())
-TERMS.register(Size())
-TASKS.register(Weights())
+register(Countdown)
+register(Always())
+register(Odd())
+register(Size())
+register(Weights())

@@ -10,8 +10,9 @@ import pytest
 
 import forked
 from runs import write_corpus
-from scse import RULES, registry
+from scse import registry
 from scse.errors import UserError
+from scse.evaluation.rules import RULES
 from scse.registry import Registry, import_guest, import_installed_guests, require_guests
 
 GUEST, SUITE = (Path(__file__).with_name(name) for name in ("cooling.py", "cooling_suite.py"))
@@ -107,9 +108,9 @@ def test_a_corpus_of_ones_own(tmp_path):
 def test_a_task_of_ones_own_is_a_column_of_a_suite(tmp_path):
     corpus, table = write_corpus(tmp_path / "corpus"), tmp_path / "table.py"
     table.write_text(
-        "from scse import SUITES, Arm, Column, Suite\n"
+        "from scse import Arm, Column, Suite, register\n"
         "arm = Arm('scse', 'scse', 'mini', 'SCSE', seeds=(0,))\n"
-        "SUITES.register(Suite('sizes', 'Sizes', (arm,), (Column('n', 'weights', 'count', lower=None),)))\n"
+        "register(Suite('sizes', 'Sizes', (arm,), (Column('n', 'weights', 'count', lower=None),)))\n"
     )
     things = Path(__file__).with_name("many_things.py")
     how = ["--preset", "mini", "--data", corpus, "--steps", 2, "--limit", 2, "--import", things, "--import", table]
@@ -117,6 +118,11 @@ def test_a_task_of_ones_own_is_a_column_of_a_suite(tmp_path):
     found = json.loads(scse("suite", "run", "sizes", *how, *where, "--quiet", "--json").stdout)
     assert found["done"] == found["runs"] == 1
     assert json.loads(scse("suite", "plan", "sizes", *how, *where, "--json").stdout)["total"]["flops"] == 0
+
+
+def test_what_is_none_of_the_kinds_is_not_registered():
+    with pytest.raises(UserError, match="none of the kinds"):
+        registry.register("a name")
 
 
 def test_the_laws_hold_for_it_and_name_what_is_broken(tmp_path):
@@ -171,10 +177,10 @@ def test_an_installed_package_announces_itself(tmp_path, monkeypatch):
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: guest-package\nVersion: 2.1\n")
     (about / "entry_points.txt").write_text("[scse.guests]\nguest-package = guest_package:register\n")
     (tmp_path / "guest_package.py").write_text(
-        "from scse import RULES\n"
+        "import scse\n"
         "from scse.evaluation.rules import UpdateNorm\n"
         "class Brought(UpdateNorm):\n    name = 'brought'\n"
-        "def register():\n    RULES.register(Brought())\n"
+        "def register():\n    scse.register(Brought())\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     for table, contents in ((registry, "_present"), (RULES, "_items"), (RULES, "_origins")):

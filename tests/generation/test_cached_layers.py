@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from test_cache import cached_logits
@@ -39,8 +41,9 @@ def test_splits_rows_and_padding(family, name):
 def test_exit_per_token(family, name):
     """By the paper's rule, and by those that read predictions through the coda after each loop."""
     model, ids = tiny(family, shape=SHAPES[name], spread=0.08), some_ids(2, 7)
+    hidden = [model.hidden(ids, t) for t in (1, 2, 3)]
     for rule in map(RULES.find, ("update", "kl", "lookahead")):
-        moved = torch.stack([rule.statistic(model, model.hidden(ids, t), model.hidden(ids, t + 1)) for t in (1, 2, 3)])
+        moved = torch.stack([rule.statistic(model, *pair) for pair in itertools.pairwise(hidden)])
         threshold = 1.0003 * float(moved.quantile(0.5))
         state, taken = freeze_tokens(model, ids, rule, threshold, 5)
         for split in ((7,), (3, 1, 3)):

@@ -31,6 +31,9 @@ import time
 import traceback
 from pathlib import Path
 
+import forked
+from scse.report.diagrams import diagrams
+
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 LEAKED = 70
@@ -92,6 +95,8 @@ def child(request: dict, writes: Writes, out: int, err: int) -> None:
 
 def answer(request: dict) -> dict:
     fault = request.setdefault("fault", {})
+    if request["argv"][0] == "report":
+        diagrams()  # the same in every report; drawn by the first that wants them
     writes = Writes(str(Path(request["scope"]).resolve()), fault)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         begin = time.monotonic()
@@ -112,14 +117,7 @@ class Commands:
     """The server, as its clients see it."""
 
     def __init__(self) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, str(TESTS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+        self.process = forked.start([__file__], python=True, stdin=subprocess.PIPE, stderr=None)
 
     def run(self, argv: list[str], scope: Path, **fault: object) -> dict:
         request = {"argv": argv, "scope": str(scope), "fault": fault}
@@ -134,16 +132,10 @@ class Commands:
 
 
 def serve() -> None:
-    preload()
-    diagrams()
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    sys.path.append(sys.argv[1])
-    from forked import preload
-    from scse.report.diagrams import diagrams
-
     serve()

@@ -147,13 +147,17 @@ def test_tasks_of_srun_without_torchrun_are_told(corpus, tmp_path, monkeypatch):
 )
 def test_a_mistake_is_one_line_of_the_leader(corpus, tmp_path, extra, message):
     """Whether the leader alone finds it, the other process waiting for its word, or both."""
+    launched = under_torchrun if extra else two_processes
     with locked(tmp_path / "out"):
-        result = under_torchrun(command(corpus, tmp_path / "out", "--quiet", *extra))
+        result = launched(command(corpus, tmp_path / "out", "--quiet", *extra))
     (line,) = (line for line in result.stderr.splitlines() if line.startswith("scse: "))
     assert message in line
     assert "[rank" not in result.stderr, "a traceback of a process"
-    root_cause = result.stderr.partition("Root Cause")[2]
-    assert re.search(r"rank +: 0 .*\n +exitcode +: 2 ", root_cause)
+    if launched is two_processes:
+        assert result.returncode == 2
+    else:
+        root_cause = result.stderr.partition("Root Cause")[2]
+        assert re.search(r"rank +: 0 .*\n +exitcode +: 2 ", root_cause)
 
 
 def test_a_process_that_fails_alone_speaks_for_itself(monkeypatch, capsys):

@@ -24,9 +24,10 @@ _MOST = 1_000_000
 
 
 class DepthSampler(ABC):
-    """A distribution of T ≥ 1 with one parameter n. Yours is registered with `SAMPLERS.register(MySampler())`."""
+    """A distribution of T ≥ 1 with one parameter n. Yours is registered with `scse.register(MySampler())`."""
 
     name: ClassVar[str]
+    table: ClassVar[str] = "scse.config.depths:SAMPLERS"
 
     @abstractmethod
     def draw(self, random: np.random.Generator, n: int, count: int | None) -> NDArray[np.int64] | int:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 from scse.data.fingerprint import Ledger
 from scse.data.local import open_stdlib
@@ -20,6 +21,7 @@ class KnownCorpus(ABC):
     """Text under a name."""
 
     name: str
+    table: ClassVar[str] = "scse.data:CORPORA"
 
     @abstractmethod
     def open(self, data_dir: str | None, slices: Slices | None, ledger: Ledger) -> CorpusSource:
@@ -52,7 +54,7 @@ class _Published(KnownCorpus):
 class DocumentCorpus(KnownCorpus):
     """A corpus of your own: for each split a function that gives its documents, the same ones whenever it is called.
 
-    It is registered with `CORPORA.register(DocumentCorpus("mine", {"train": …, "validation": …, "test": …}))`. Tokens
+    It is registered with `scse.register(DocumentCorpus("mine", {"train": …, "validation": …, "test": …}))`. Tokens
     are cached under the name, `version` and the hash of the file that registered it; when the documents change and that
     file does not, give another `version`.
     """

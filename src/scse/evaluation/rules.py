@@ -26,9 +26,10 @@ NO_PAST: Codas = (None, None)
 
 
 class ExitRule(ABC):
-    """One statistic per token. Yours is registered with `RULES.register(MyRule())` and chosen by its name."""
+    """One statistic per token. Yours is registered with `scse.register(MyRule())` and chosen by its name."""
 
     name: ClassVar[str]
+    table: ClassVar[str] = "scse.evaluation.rules:RULES"
 
     @abstractmethod
     def statistic(self, model: LoopedLM, before: Tensor, after: Tensor, codas: Codas = NO_PAST) -> Tensor:

@@ -48,6 +48,7 @@ class Problem(ABC):
     """A generator of examples. The fields of a subclass are its options."""
 
     name: ClassVar[str]
+    table: ClassVar[str] = "scse.problems:PROBLEMS"
     # What one step of the solution is called, in the singular.
     step: ClassVar[str] = "step"
 

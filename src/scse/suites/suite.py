@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from scse.config import assemble, protocol, trained_as
 from scse.files import safe_name
@@ -70,6 +70,8 @@ class Suite:
     figure: str = ""
     printed: Mapping[tuple[Place, Place], Printed] = field(default_factory=dict)
     label: str = ""
+
+    table: ClassVar[str] = "scse.suites:SUITES"
 
     @property
     def asked(self) -> list[Arm]:

@@ -138,6 +138,7 @@ class Task(ABC):
     """A way to evaluate a run. `counts_loops`: the depth of its columns is a number of loops, which can be narrowed."""
 
     name: ClassVar[str]
+    table: ClassVar[str] = "scse.tasks:TASKS"
     counts_loops: ClassVar[bool] = False
 
     @abstractmethod

@@ -78,11 +78,12 @@ class Walk:
 class Term(ABC):
     """One part of an objective. `every`: it needs the states of all loops with gradients, not only the last.
 
-    Its docstring is its equation. Yours is registered with `TERMS.register(MyTerm())`. `number` is what stands after
+    Its docstring is its equation. Yours is registered with `scse.register(MyTerm())`. `number` is what stands after
     a colon behind its name, `default` where nothing does; `extra` counts steps taken beyond the T of the unroll.
     """
 
     name: ClassVar[str]
+    table: ClassVar[str] = "scse.training.objectives:TERMS"
     every: ClassVar[bool] = False
     default: ClassVar[float] = 0.0
     extra: ClassVar[int] = 0
