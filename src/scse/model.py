@@ -101,6 +101,7 @@ class LoopedLM(nn.Module):
     """
 
     laid_out = False
+    compiled = False
 
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
         super().__init__()
@@ -151,10 +152,11 @@ class LoopedLM(nn.Module):
         return self.tokens.weight.device
 
     def compile_step(self, backend: str | Callable[..., Any] = "inductor") -> None:
-        """Compile the step of the recurrence, once for all loops and depths. Steps under a cache stay as they are."""
+        """Compile the step of the recurrence, once for all loops and depths; under a cache, where that is fixed."""
         # Dropout is then drawn as it is without compiling.
         options = {"fallback_random": True} if backend == "inductor" else None
         self.recurrence.compile_step(backend=backend, options=options)
+        self.compiled = True
 
     def lay_out(self, precision: str = EXACT) -> None:
         """Prepare for inference: with 'int8', the products of all blocks and of the head are formed in 8 bits from now

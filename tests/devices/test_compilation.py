@@ -7,7 +7,8 @@ import shutil
 import pytest
 import torch
 
-from tinymodels import NAMES, some_ids, tiny
+from scse.generation import GREEDY, Depth, Generation, KVCache, settle, stream
+from tinymodels import NAMES, SHAPES, some_ids, tiny
 
 DEPTHS = (1, 2, 5, 48)
 FAMILIES = [name for name in NAMES if not name.startswith("unshared")]
@@ -38,11 +39,30 @@ def compilations(model, counter):
     return counts
 
 
+@torch.no_grad()
+def decoding(model, counter):
+    """How many graphs there are after each token of each depth, under a cache of fixed capacity."""
+    ids, counts = some_ids(2, 6), []
+    for loops in (1, 3):
+        found = []
+        for fixed in (False, True):
+            cache = KVCache(model, 2, loops, 8, fixed)
+            settle(model, ids[:, :3], cache.append(3), Depth(loops))
+            for column in ids[:, 3:].split(1, dim=1):
+                found.append(model.head(settle(model, column, cache.append(1), Depth(loops)).outputs))
+                counts += [counter.frame_count] if fixed else []
+        plain, fixed = (torch.cat(half) for half in (found[:3], found[3:]))
+        torch.testing.assert_close(fixed, plain, rtol=1e-5, atol=1e-5)
+    return counts
+
+
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_depth_compiles_again(family):
-    """Two graphs: the layers, and the update with its mask. More would be a break in one of them."""
-    counter = counting("eager")
-    assert compilations(tiny(family, dtype=torch.float32, spread=0.08), counter) == [2] * len(DEPTHS)
+def test_no_depth_and_no_position_compiles_again(family):
+    """Two graphs: the layers, and the update with its mask. More would be a break in one of them. Under a cache of
+    fixed capacity two others; one that grows is not compiled at all."""
+    counter, model = counting("eager"), tiny(family, dtype=torch.float32, spread=0.08)
+    assert compilations(model, counter) == [2] * len(DEPTHS)
+    assert decoding(model, counter) == [4] * 6
 
 
 def test_layers_of_their_own_compile_until_all_have_been_seen():
@@ -69,5 +89,20 @@ def test_gradients_and_dropout_of_a_compiled_step_are_those_of_the_plain_one():
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
 def test_with_torchs_own_compiler():
-    counter = counting("inductor")
-    assert compilations(tiny("scse", dtype=torch.float32, spread=0.08), counter) == [2] * len(DEPTHS)
+    counter, model = counting("inductor"), tiny("scse", dtype=torch.float32, spread=0.08)
+    assert compilations(model, counter) == [2] * len(DEPTHS)
+    assert decoding(model, counter) == [4] * 6
+
+
+def test_generation_of_a_compiled_model_keeps_its_shapes():
+    """Rows end, and the window slides; the tokens are those of the plain model, from one compilation. The slots of
+    the two layers lie in one tensor, which the step writes to."""
+    counter, model = counting("aot_eager"), tiny("scse", spread=0.08, shape=SHAPES["layers"])
+    prompts = [[3, 1, 4, 1, 5], [9], [2, 6]]
+    free = list(stream(model, prompts, Generation(Depth(3), 20, GREEDY, slide=True)))
+    wanted = Generation(Depth(3), 20, GREEDY, stop=free[4][1].id, slide=True)
+    plain = list(stream(model, prompts, wanted))
+    assert len({len(new) for new in plain}) > 1, "a row ends before the others"
+    model.compile_step(counter)
+    assert list(stream(model, prompts, wanted)) == plain
+    assert counter.frame_count == 2

@@ -13,7 +13,7 @@ from torch import Tensor
 from scse.devices import send
 from scse.errors import UserError
 from scse.evaluation.rules import RULES, Codas, ExitRule
-from scse.generation.cache import CacheView
+from scse.generation.views import CacheView
 from scse.model import LoopedLM, State
 
 PAPERS_RULE = RULES.find("update")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from scse.devices import send
 from scse.errors import UserError
-from scse.generation.cache import KVCache, make_cache
+from scse.generation.cache import FIRST_CAPACITY, KVCache, make_cache
 from scse.generation.decode import Depth, Settled, settle
 from scse.generation.sampling import DEFAULT_SAMPLING, Sampling
 from scse.model import LoopedLM
@@ -57,23 +58,31 @@ def stream(
         if number and not session.go_on(new):
             return
         picked = wanted.sampling.choose(session.logits(), [draws[row] for row in session.alive])
-        taken = session.settled.taken[:, -1].tolist()
-        new = [NewToken(*one) for one in zip(session.alive, picked, taken, strict=True)]
+        new = [NewToken(*one) for one in zip(session.alive, picked, session.taken(), strict=True)]
         yield new
 
 
 class _Session:
-    """The rows that are still going (`alive`), their tokens, and the cache that belongs to them."""
+    """The rows that are still going (`alive`), their tokens, and the cache that belongs to them.
+
+    A compiled step keeps its shapes: its cache is fixed, and rows that have ended stay in it unheard.
+    """
 
     def __init__(self, model: LoopedLM, tokens: list[list[int]], wanted: Generation) -> None:
         self.model, self.tokens, self.wanted, self.depth = model, tokens, wanted, wanted.depth
-        self.alive = list(range(len(tokens)))
-        self.cache, self.settled = self._prefill()
+        self.alive = self.rows = list(range(len(tokens)))
+        self.cache = self._cache()
+        self.settled = self._prefill()
 
     def logits(self) -> Tensor:
         """Of the next token [rows alive, V]"""
         with torch.no_grad():
-            return self.model.head(self.settled.outputs[:, -1])
+            return self.model.head(self._heard(self.settled.outputs[:, -1]))
+
+    def taken(self) -> list[int]:
+        """The loops behind them"""
+        found: list[int] = self._heard(self.settled.taken[:, -1]).tolist()
+        return found
 
     def go_on(self, new: Sequence[NewToken]) -> bool:
         """Take in the new tokens; False when every row has ended."""
@@ -83,25 +92,38 @@ class _Session:
         if not keep:
             return False
         if len(keep) < len(new):
-            self.cache.select(send(torch.tensor(keep), self.model.device))
-            self.alive, self.depth = [self.alive[place] for place in keep], self.depth.rows(keep)
+            self.alive = [self.alive[place] for place in keep]
+            if not self.cache.fixed:
+                self.cache.select(send(torch.tensor(keep), self.model.device))
+                self.rows, self.depth = self.alive, self.depth.rows(keep)
         if self.cache.length == self.cache.context:
-            self.cache, self.settled = self._prefill()
+            self.cache.clear()
+            self.settled = self._prefill()
         else:
-            (last,) = self.model.place(torch.tensor([[self.tokens[row][-1]] for row in self.alive]))
+            (last,) = self.model.place(torch.tensor([[self.tokens[row][-1]] for row in self.rows]))
             self.settled = settle(self.model, last, self.cache.append(1), self.depth)
         return True
 
-    def _prefill(self) -> tuple[KVCache, Settled]:
+    def _cache(self) -> KVCache:
+        fixed, room = self.model.compiled, max(map(len, self.tokens)) + self.wanted.max_new_tokens
+        if fixed:  # texts of about the same length share a compilation
+            room = math.ceil(room / FIRST_CAPACITY) * FIRST_CAPACITY
+        return make_cache(self.wanted.cache, self.model, len(self.rows), self.depth.deepest, room, fixed)
+
+    def _prefill(self) -> Settled:
         context = self.model.config.shape.context
-        rows = [_window(self.tokens[row], context) for row in self.alive]
+        rows = [_window(self.tokens[row], context) for row in self.rows]
         longest = max(map(len, rows))
         ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
         real = torch.tensor([[False] * (longest - len(row)) + [True] * len(row) for row in rows])
-        room = longest + self.wanted.max_new_tokens
-        cache = make_cache(self.wanted.cache, self.model, len(rows), self.depth.deepest, room)
         (given,) = self.model.place(ids)
-        return cache, settle(self.model, given, cache.append(longest, real), self.depth)
+        return settle(self.model, given, self.cache.append(longest, real), self.depth)
+
+    def _heard(self, of_rows: Tensor) -> Tensor:
+        """What belongs to the rows that are still going."""
+        if len(self.alive) == len(self.rows):
+            return of_rows
+        return of_rows[send(torch.tensor([self.rows.index(row) for row in self.alive]), of_rows.device)]
 
 
 def _window(tokens: list[int], context: int) -> list[int]:

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from scse.generation.cache import visible
+from scse.generation.views import visible
 from scse.recurrence import Recurrence
 from scse.recurrence.base import Frame
 

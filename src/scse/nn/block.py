@@ -132,6 +132,11 @@ class Pasts(Protocol):
     def layer(self, number: int) -> Past: ...
 
 
+def lets_compile(memory: object) -> bool:
+    """Whether a compiled step may be taken: there is no memory, or one whose tensors keep their shapes and places."""
+    return memory is None or getattr(memory, "fixed", False)
+
+
 Embedded = Sequence[Tensor | None]  # for the values of each layer; None for those that take none
 
 

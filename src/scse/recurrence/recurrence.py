@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from scse.nn import apply_layers
-from scse.nn.block import Pasts
+from scse.nn.block import Pasts, lets_compile
 from scse.recurrence.base import Coordinates, Frame, LoopMemory, Unit, anchor_of
 from scse.recurrence.drives import BareState
 from scse.recurrence.modifiers import KeepState, NoHalting, NoMask, NoReset
@@ -73,10 +73,11 @@ class Recurrence(nn.Module):
         self.exit = exit
 
     def compile_step(self, **how: Any) -> None:
-        """Compile what every step does alike, for steps without a memory; `how` is told to `torch.compile`.
+        """Compile what every step does alike; `how` is told to `torch.compile`.
 
         That is the layers, and everything from their update to the new state but for a reset. Neither is told the
         number of the step, so that one compilation serves all loops and depths; what does look at it stays outside.
+        Steps under a memory are compiled where it is fixed.
         """
         self.core.applied = torch.compile(apply_layers, **how)
         self.combined = torch.compile(combine, **how)
@@ -102,7 +103,7 @@ class Recurrence(nn.Module):
         With a `memory`, z holds the positions that follow those it has seen, and is remembered in turn.
         """
         x, u = self.update(self.core, self.drive, t, z, frame, memory)
-        combined = self.combined if memory is None else combine
+        combined = self.combined if lets_compile(memory) else combine
         following: Tensor = self.halting(z, self.reset(t, combined(self, z, x, u, frame, masked, memory)))
         return following
 
@@ -187,6 +188,10 @@ class LaterBodies:
 
     memory: LoopMemory
     skipped: int
+
+    @property
+    def fixed(self) -> bool:
+        return lets_compile(self.memory)
 
     def past(self, body: int) -> Pasts:
         return self.memory.past(self.skipped + body)

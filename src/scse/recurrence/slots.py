@@ -15,7 +15,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from scse.nn import Block, apply_layers, remember_layers
-from scse.nn.block import Modulation, Pasts
+from scse.nn.block import Modulation, Pasts, lets_compile
 from scse.recurrence.base import Carried, Coordinates, Frame, LoopMemory, Unit, by_layer
 
 
@@ -69,7 +69,7 @@ class Core(Unit, ABC):
         layers = self.layers(t)
         for block in layers:
             block.loop = t
-        applied = self.applied if past is None else apply_layers
+        applied = self.applied if lets_compile(past) else apply_layers
         return applied(layers, x, past, self.modulations(t), by_layer(values, layers))
 
     def remember(self, t: int, x: Tensor, past: Pasts, values: Tensor | None = None) -> None:
