@@ -19,7 +19,8 @@ def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, monkeypatc
     monkeypatch.setattr("scse.tasks.adaptive.CALIBRATION_WINDOWS", 4)
     places = {"out": "demo", "report": "report", "cache-dir": "cache"}
     folders = [part for name, folder in places.items() for part in (f"--{name}", str(tmp_path / folder))]
-    arguments = ["demo", "--chase-steps", "2", "--steps", "2", "--windows", "4", "--quiet", *folders]
+    sizes = ["--chase-steps", "2", "--steps", "2", "--windows", "4", "--processes", "1"]
+    arguments = ["demo", *sizes, "--quiet", *folders]
     assert main([*arguments, "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
     assert {(row["family"], row["hops"]) for row in first["accuracy"]} == {

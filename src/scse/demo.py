@@ -3,10 +3,13 @@ their own, and what came of them."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from scse.config import protocol
 from scse.demo_chase import CEILING, CHASE, SHOWN, accuracies, draw_exits, exits
@@ -20,13 +23,13 @@ from scse.report.write import write_report
 from scse.runs import open_run
 from scse.suites.depth import chase
 from scse.suites.evidence import DEPTH_TOLERANCE
-from scse.suites.member import Job
+from scse.suites.member import Job, settled
 from scse.suites.needed import Member, members
 from scse.suites.outcome import Outcome
 from scse.suites.paper.main_text import FIRST_BIAS, LATE_BIAS, LATE_ENERGY
 from scse.suites.paper.tables import headers, loops
 from scse.suites.presets import PRESETS, find_preset
-from scse.suites.runner import in_this_process, run_jobs
+from scse.suites.runner import in_processes, in_this_process, run_jobs
 from scse.suites.suite import Arm, Claim, Column, Preset, Suite, values_of
 
 NAMES = ("looped", "tuned-adapter", "scse")
@@ -39,6 +42,7 @@ LENSED = ("scse", "looped")
 LENSED_LOOPS = 24
 EXIT_DEPTHS = "figures/chase-exit-depths.svg"
 LENSED_TEXT = "def main():\n    for name in sorted(names):\n        print(name, file=sys.stderr)\n    return 0\n"
+log = logging.getLogger("scse")
 _ADAPTIVE = [Column(f"Adaptive {budget}", "adaptive", budget=budget) for budget in BUDGETS]
 
 DEMO = Suite(
@@ -95,15 +99,28 @@ class Size:
 
 
 def run_demo(
-    folder: Path, report: Path, size: Size, cache_dir: str | None, quiet: bool, device: str = "auto"
+    folder: Path,
+    report: Path,
+    size: Size,
+    cache_dir: str | None,
+    quiet: bool,
+    device: str = "auto",
+    processes: int | None = None,
 ) -> Demo | None:
-    """Train, evaluate and diagnose what is missing, then show it; None when asked to stop, and the rest is saved."""
-    resolve_device(device)
+    """Train, evaluate and diagnose what is missing, then show it; None when asked to stop, and the rest is saved.
+
+    `processes` members at a time. By default two on a CPU: models this small leave a second thread little to do.
+    """
+    on_cpu = resolve_device(device).type == "cpu"
+    processes = processes or (2 if on_cpu and torch.get_num_threads() > 1 else 1)
     preset = size.preset()
     chasing = members([CHASE], preset, folder)
     wanted = [*chasing, *members([DEMO], preset, folder)]
-    jobs = [Job(member, cache_dir=cache_dir, quiet=quiet, device=device) for member in wanted]
-    results = run_jobs(jobs, in_this_process)
+    alone = processes == 1
+    jobs = [Job(member, cache_dir=cache_dir, quiet=quiet or not alone, device=device) for member in wanted]
+    if not alone and any(settled(job) is None for job in jobs):
+        log.info("training and evaluating %d small models, %d at a time: some minutes", len(jobs), processes)
+    results = run_jobs(jobs, in_this_process if alone else in_processes(processes))
     failed = [(member, r.reason) for member in wanted if (r := results.get(member.name)) and r.reason]
     if len(results) < len(wanted) or any(result.outcome is Outcome.STOPPED for result in results.values()):
         return None

@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, default=160, metavar="N", help="steps of each run on text")
     parser.add_argument("--windows", type=int, default=64, metavar="N", help="windows of each evaluation")
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
+    parser.add_argument("--processes", type=int, metavar="N", help="models at a time (default: 2 on a CPU, else 1)")
     add_device(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)
@@ -33,10 +34,10 @@ def run(args: Arguments) -> None:
     from scse.demo import PROMPT, Size, run_demo
     from scse.machine import keep_freed_memory
 
-    require_positive(args, "windows", "steps", "chase_steps")
+    require_positive(args, "windows", "steps", "chase_steps", "processes")
     keep_freed_memory()
     size = Size(args.chase_steps, args.steps, args.windows)
-    found = run_demo(Path(args.out), Path(args.report), size, args.cache_dir, args.quiet, args.device)
+    found = run_demo(Path(args.out), Path(args.report), size, args.cache_dir, args.quiet, args.device, args.processes)
     if found is None:
         if args.json:
             print_json({"stopped": True})

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scse.runs import Run
 
 BATCHES, BATCH = 2, 32
+GAINS = ("gain", "expansion", "expansion_residual")
 STEERED_INPUTS = 6
 # A step of the diagnosis evaluates the map three times, twice of it the anchor.
 MAPS = 3
@@ -48,11 +49,11 @@ class Diagnose(Task):
 
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
         batch, batches = diagnosed_batches(selection.limit)
-        steps = sorted(depths_of(columns))
-        return self.at(run, replace(selection, batch=batch), steps[-1] + 1, batches, [0, *steps])
+        gains = depths_of([column for column in columns if column.metric in GAINS])
+        return self.at(run, replace(selection, batch=batch), max(depths_of(columns)) + 1, batches, gains)
 
     def at(self, run: Run, selection: Selection, steps: int, batches: int, gains: Sequence[int]) -> Evaluated:
-        """`steps` steps on `batches` batches; the gain only at the steps named."""
+        """`steps` steps on `batches` batches; gain and expansion, which take most of the time, at the steps named."""
         from scse.diagnostics import diagnose
         from scse.diagnostics.stability import broken_claims, judge, with_verdicts
         from scse.progress import progress
@@ -68,7 +69,8 @@ class Diagnose(Task):
             numbers = {name: value for name, value in row.items() if isinstance(value, float)}
             records.append(record_of(run, where.asks(self.name, row["step"]), numbers, split.digest))
         faults = broken_claims(run.model.recurrence, found)
-        return Evaluated(rows, records, title_of(run, where), [str(judge(found, trained))], faults)
+        notes = [str(judge(found, trained))] if any(row.expansion is not None for row in found) else []
+        return Evaluated(rows, records, title_of(run, where), notes, faults)
 
     def tokens(self, limit: int | None, shape: Shape, sequences: int) -> float:
         batch, batches = diagnosed_batches(limit)
