@@ -131,17 +131,17 @@ def run_demo(
         if not values_of(records, preset, member.arm, suite.columns[0]):
             raise RunFailure(f"{member.name} failed: {reason}")
     texts = [member for member in wanted if member not in chasing]
-    settled = exits({member.arm.family: member.folder for member in chasing}, size.windows, device)
+    taken = exits({member.arm.family: member.folder for member in chasing}, size.windows, device)
     links = {**write_lenses(chasing, texts, report), EXIT_DEPTHS: "loops taken over hops needed"}
     write_report([SHOWN, DEMO], preset, records, report, links)
-    draw_exits(settled, report / EXIT_DEPTHS)
+    draw_exits(taken, report / EXIT_DEPTHS)
     shown = Numbers(preset, records)
     adaptive = shown.adaptive(_ADAPTIVE, 2)
     depths, anchor = shown.rows(loops(*DEPTHS), 2), shown.rows([FIRST_BIAS, LATE_BIAS, LATE_ENERGY], 4)
     chase = accuracies(preset, records)
     return Demo(
         chase=chase,
-        exits=settled,
+        exits=taken,
         chase_findings=chase_findings(chase),
         depths=depths,
         adaptive=adaptive,
