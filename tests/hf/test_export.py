@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import count
 
 import numpy as np
 import pytest
@@ -84,35 +85,73 @@ def test_perplexity_agrees_with_a_plain_computation_on_the_export(folders, loade
     assert row["ppl"] == pytest.approx(math.exp(total / count), rel=1e-5)
 
 
+# A process where our package is absent: it loads the libraries once and reads a folder in a fork for each line it gets.
 WITHOUT_OUR_PACKAGE = """
-import sys
+import json, os, sys, traceback
 class Absent:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] == "scse":
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Absent())
 import torch
-from transformers import AutoModelForCausalLM
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1], trust_remote_code=sys.argv[2] == "yes")
-ids = torch.tensor([[3, 9, 40, 7]])
-print("logits", model(ids, num_loops=4).logits.double().sum().item())
-print("generated", model.generate(ids, max_new_tokens=5, do_sample=False, num_loops=2).tolist())
-if len(sys.argv) > 3:
-    model.save_pretrained(sys.argv[3])
+from transformers import AutoModelForCausalLM, GenerationMixin, PreTrainedModel
+
+def read(folder, trust, saved):
+    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=trust)
+    ids = torch.tensor([[3, 9, 40, 7]])
+    print("logits", model(ids, num_loops=4).logits.double().sum().item())
+    print("generated", model.generate(ids, max_new_tokens=5, do_sample=False, num_loops=2).tolist())
+    if saved:
+        model.save_pretrained(saved)
+    assert not any(name.partition(".")[0] == "scse" for name in sys.modules)
+
+for line in sys.stdin:
+    out, err, *asked = json.loads(line)
+    process = os.fork()
+    if process == 0:
+        for place, file in ((1, out), (2, err)):
+            os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT), place)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        code = 1
+        try:
+            read(*asked)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        sys.stdout.flush()
+        os._exit(code)
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 """
 
 
-def without_our_package(folder, home, trust, *saved):
-    return subprocess.run(
-        [sys.executable, "-c", WITHOUT_OUR_PACKAGE, str(folder), trust, *map(str, saved)],
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-        env={**os.environ, "HF_HOME": str(home), "HF_HUB_OFFLINE": "1"},
+@pytest.fixture(scope="module")
+def without_our_package(tmp_path_factory):
+    """A function that loads a folder, with or without trust, where our package is absent, and may save it again."""
+    base = tmp_path_factory.mktemp("elsewhere")
+    process = subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_OUR_PACKAGE],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "HF_HOME": str(base / "home"), "HF_HUB_OFFLINE": "1"},
     )  # fmt: skip
+    numbers = count()
+
+    def read(folder, trust, saved=None):
+        number = next(numbers)
+        out, err = base / f"{number}.out", base / f"{number}.err"
+        process.stdin.write(json.dumps([str(out), str(err), str(folder), trust, saved and str(saved)]) + "\n")
+        process.stdin.flush()
+        code = int(process.stdout.readline())
+        return subprocess.CompletedProcess([], code, out.read_text(), err.read_text())
+
+    yield read
+    process.stdin.close()
+    process.stdout.close()
+    process.wait()
 
 
 @torch.no_grad()
-def test_remote_code_works_without_our_package(folders, loaded, tmp_path):
-    found = without_our_package(folders / "out", tmp_path, "yes")
+def test_remote_code_works_without_our_package(folders, loaded, without_our_package):
+    found = without_our_package(folders / "out", trust=True)
     assert found.returncode == 0, found.stderr
     ids = torch.tensor([[3, 9, 40, 7]])
     model = loaded[0]
@@ -120,7 +159,7 @@ def test_remote_code_works_without_our_package(folders, loaded, tmp_path):
     assert f"generated {model.generate(ids, max_new_tokens=5, do_sample=False, num_loops=2).tolist()}" in found.stdout
 
 
-def test_a_fine_tuned_model_loads_without_our_package_wherever_it_was_saved(folders, loaded, tmp_path):
+def test_a_fine_tuned_model_loads_without_our_package_wherever_it_was_saved(loaded, without_our_package, tmp_path):
     """Saved by the package, then loaded and saved again where the package is absent: both folders are whole."""
     model = loaded[0]
     model.config.auto_map = None  # as after any change of the configuration
@@ -128,9 +167,9 @@ def test_a_fine_tuned_model_loads_without_our_package_wherever_it_was_saved(fold
         model.model.tokens.weight.mul_(1.25)
     first, second = tmp_path / "first", tmp_path / "second"
     model.save_pretrained(first)
-    again = without_our_package(first, tmp_path / "home", "yes", second)
+    again = without_our_package(first, trust=True, saved=second)
     assert again.returncode == 0, again.stderr
-    found = without_our_package(second, tmp_path / "home", "yes")
+    found = without_our_package(second, trust=True)
     assert found.returncode == 0, found.stderr
     with torch.no_grad():
         logits = model(torch.tensor([[3, 9, 40, 7]]), num_loops=4).logits.double().sum().item()
@@ -164,13 +203,13 @@ def test_a_folder_that_is_there_is_refused_before_anything_is_measured(folders, 
     assert "already exists and is not empty" in capsys.readouterr().err
 
 
-def test_nothing_in_a_folder_runs_unless_asked(folders, tmp_path):
+def test_nothing_in_a_folder_runs_unless_asked(folders, without_our_package, tmp_path):
     evil = tmp_path / "evil"
     shutil.copytree(folders / "out", evil)
     for source in evil.glob("*.py"):
         source.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     AutoModelForCausalLM.from_pretrained(evil)  # ours is registered, so the folder's code is not needed
-    refused = without_our_package(evil, tmp_path / "home", "no")
+    refused = without_our_package(evil, trust=False)
     assert refused.returncode != 0
     assert "trust_remote_code" in refused.stderr
     assert not (tmp_path / "ran").exists()

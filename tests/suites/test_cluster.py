@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import sys
 import time
 from pathlib import Path
@@ -11,17 +12,21 @@ from types import SimpleNamespace
 
 import pytest
 import standin
-from toysuites import line
+from toysuites import SMALLER, line
 
+import forked
 from scse.cli import main
 from scse.errors import UserError
 from scse.records import read_records
 from scse.suites import cluster, runner, sending
 from scse.suites.cluster import Coordinator, as_task
 from scse.suites.outcome import Outcome, Result
+from scse.suites.presets import MINIATURES
 from scse.suites.runner import share_of_devices
 from scse.suites.sending import Sending, newest_tasks, own_task, send
 from scse.suites.slurm import DEFAULTS, Queued, Slurm, sbatch_options, sbatch_words
+
+TOYPRESET = SMALLER[1]
 
 
 class Cluster(Slurm):
@@ -232,22 +237,37 @@ def commands(tmp_path, monkeypatch):
 
 
 # The member's process: its first turn is warned that its time is up, the next one is stopped, each in mid-training.
-DISTURBED = f"""#!{sys.executable}
-import os, signal, sys
+DISTURBED = """
+import os, runpy, signal, sys
 from pathlib import Path
 from scse.cli import main
 from scse.training.trainer import Trainer
 
 def step(self, at, meter):
     for turn, number in enumerate((signal.SIGUSR2, signal.SIGTERM), start=1):
-        mark = Path(os.environ["STANDIN"]) / f"stopped-{{turn}}"
+        mark = Path(os.environ["STANDIN"]) / f"stopped-{turn}"
         if at == turn and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), number)
     return original(self, at, meter)
 
 original, Trainer._step = Trainer._step, step
+runpy.run_path(os.environ["TOYPRESET"])
 sys.exit(main(sys.argv[3:]))
+"""
+
+
+def through_the_server(member: str) -> str:
+    """What Slurm starts: it has the member's process forked off, hands on the signals that it gets, and ends as it."""
+    return f"""#!{sys.executable} -S
+import signal, sys
+sys.path.insert(0, {str(Path(forked.__file__).parent)!r})
+import forked
+forked._server = lambda: {forked._server()!r}
+process = forked.start(["-c", {member!r}, *sys.argv[1:]], python=True, stdout=1, stderr=2)
+for number in (signal.SIGTERM, signal.SIGUSR2):
+    signal.signal(number, lambda number, _: process.send_signal(number))
+sys.exit(process.wait())
 """
 
 
@@ -255,12 +275,23 @@ def numbers(runs: Path) -> dict[str, dict[str, float]]:
     return {record.key: dict(record.metrics) for record in read_records(sorted(runs.glob("*/seed*/records.jsonl")))}
 
 
-def test_a_member_whose_time_is_up_and_that_is_stopped_leaves_the_same_records(place, commands, capsys):
+@pytest.fixture
+def smaller(monkeypatch):
+    """What toypreset.py changes, in this process and for one test."""
+    for name, miniature in MINIATURES.items():
+        monkeypatch.setitem(MINIATURES, name, miniature)
+    runpy.run_path(TOYPRESET)
+
+
+def test_a_member_whose_time_is_up_and_that_is_stopped_leaves_the_same_records(
+    place, smaller, commands, monkeypatch, capsys
+):
     """It is warned and queues itself again, is stopped and sent again by the coordinator, and then ends."""
     chosen = {"depths": "8", "only": "scse"}
     assert main(line(place, "run", runs="undisturbed", **chosen)[1:]) == 0
     capsys.readouterr()
-    commands(DISTURBED)
+    commands(through_the_server(DISTURBED))
+    monkeypatch.setenv("TOYPRESET", TOYPRESET)
     setup = place / "setup.sh"
     setup.write_text("echo the setup was here\n")
     arguments = line(place, "run", runs="disturbed", **chosen)[1:]

@@ -173,6 +173,18 @@ def test_two_at_once_share_the_work(place, undisturbed, begin):
     assert lines_of_records(place / "shared") == len(undisturbed), "no evaluation was made twice"
 
 
+# `scse` whose workers are forked off it. Those of a real run are started anew, and loading torch is most of their time.
+FORKED_WORKERS = """
+import sys
+from multiprocessing import get_context
+from scse.cli import main
+from scse.suites import runner
+
+runner.get_context = lambda method: get_context("fork")
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 @pytest.mark.parametrize("how", [{}, {"processes": 2}], ids=["one process", "two processes"])
 def test_a_failed_member_does_not_stop_the_others(place, undisturbed, how):
     """And once what was in its way is gone, however many processes there are, the records are the same."""
@@ -186,7 +198,9 @@ def test_a_failed_member_does_not_stop_the_others(place, undisturbed, how):
     )
     broken.mkdir(parents=True)
     (broken / "config.json").write_text("{}")
-    found = scse(place, "run", runs=runs, code=1, **how)
+    done = forked.scse(["-c", FORKED_WORKERS, *line(place, "run", runs=runs, **how)[1:], *SMALLER], python=True)
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
     assert found["done"] == 1
     ((name, reason),) = found["failures"].items()
     assert broken == place / runs / name
@@ -200,8 +214,8 @@ def test_a_failed_member_does_not_stop_the_others(place, undisturbed, how):
 
 def test_a_killed_worker_is_one_failed_member(place, begin):
     runs = place / "killed"
-    command = [*line(place, "run", runs="killed", steps=4000, processes=2)[1:], *SMALLER]
-    parent = begin(command, stderr=subprocess.PIPE)
+    command = ["-c", FORKED_WORKERS, *line(place, "run", runs="killed", steps=4000, processes=2)[1:], *SMALLER]
+    parent = begin(command, python=True, stderr=subprocess.PIPE)
     wait_for(lambda: len(list(runs.glob("*/seed0/metrics.jsonl"))) == 2, parent)
     (initial,) = runs.glob("scse-initial-*/seed0")
     os.kill(int((initial / ".lock").read_text()), signal.SIGKILL)

@@ -11,9 +11,10 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
-from scse.config import assemble, protocol, trained_as
+from scse.config import Shape, assemble, protocol, trained_as
 from scse.files import safe_name
 from scse.problems import PROBLEMS
 from scse.records import Record
@@ -175,8 +176,14 @@ def evaluation(preset: Preset, arm: Arm, column: Column) -> dict[str, Any] | Non
     if corpus is None:
         return None
     where = Where(_short(corpus), preset.split(column), preset.limit)
-    shape = assemble(arm.family, {"precision": "auto", **preset.settings(arm)}).model.shape
+    shape = _shape(arm.family, tuple(preset.settings(arm).items()))
     return TASKS.find(column.task).asked(where, column, shape, arm.sequences)
+
+
+@lru_cache(maxsize=1024)
+def _shape(family: str, settings: tuple[tuple[str, object], ...]) -> Shape:
+    """The shape of a run; every column of a row asks for it."""
+    return assemble(family, {"precision": "auto", **dict(settings)}).model.shape
 
 
 def _short(corpus: str) -> str:
