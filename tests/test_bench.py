@@ -13,7 +13,7 @@ from scse.bench.attainable import Times, seconds_per_token
 from scse.bench.generation import DecodingBench
 from scse.bench.reference import PlainSCSE
 from scse.bench.rows import Row
-from scse.bench.serving import ServingBench
+from scse.bench.serving import Depths, ServingBench
 from scse.bench.training import StepBench
 from scse.cli import main
 from scse.measure import best_seconds, peak_bytes, time_by_kind
@@ -79,7 +79,9 @@ def test_the_shortest_time_is_reported(monkeypatch):
 
 def test_the_command_prints_every_measure(capsys, monkeypatch):
     monkeypatch.setattr("scse.bench.serving.ROUNDS", 1)
-    assert main(["bench", "--scale", "mini", "--tokens", "256", "--repeats", "1", "--json"]) == 0
+    monkeypatch.setattr("scse.bench.serving.DEEP", Depths(9, 0.2))
+    monkeypatch.setattr("scse.bench.training.measure_rate", lambda *_, **__: 1e11)
+    assert main(["bench", "--scale", "mini", "--tokens", "128", "--repeats", "1", "--json"]) == 0
     printed = capsys.readouterr()
     report = json.loads(printed.out)
     measures = " ".join(row["measure"] for row in report["rows"])
@@ -94,7 +96,7 @@ def test_the_command_prints_every_measure(capsys, monkeypatch):
         assert part in measures
     # However often they told of their progress, the parts come to as many pieces as they announce.
     assert [line.split(" pieces")[0] for line in printed.err.splitlines() if ": done, " in line] == [
-        f"bench, training: done, {StepBench('mini', 256, 1).pieces}",
+        f"bench, training: done, {StepBench('mini', 128, 1).pieces}",
         f"bench, generation: done, {DecodingBench('mini', 1).pieces}",
         f"bench, serving: done, {ServingBench('mini', 1).pieces}",
     ]

@@ -259,7 +259,8 @@ def test_ouro(tmp_path):
     ("source", "config", "make"),
     [("huginn", HUGINN, huginn_weights), ("parcae", PARCAE, parcae_weights), ("ouro", OURO, ouro_weights)],
 )
-def test_the_commands_work_on_an_import(source, config, make, tmp_path, capsys):
+def test_the_commands_work_on_an_import(source, config, make, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("scse.diagnostics.pointwise.EXPANSION_ITERATIONS", 2)
     folder, out = written(tmp_path / "theirs", config, make()), tmp_path / "ours"
     assert main(["import", str(folder), str(out), "--from", source, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["model"]["family"] == source

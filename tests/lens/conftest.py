@@ -40,24 +40,37 @@ def browser():
         opened.close()
 
 
+@pytest.fixture(scope="session")
+def pages(browser):
+    """Pages that nobody looks at just now, for the next test: a new one takes longer than what it is to show."""
+    return []
+
+
 @pytest.fixture
-def tab(browser):
+def tab(browser, pages):
     """A function that opens an address and waits for the view; at the end nothing may have gone wrong in it."""
-    contexts, faults = [], []
+    opened, faults = [], []
+
+    def heard(message) -> None:
+        faults.append(getattr(message, "text", None) or str(message))
 
     def show(address: str, width: int = 1600, height: int = 1000, dark: bool = False):
-        scheme = "dark" if dark else "light"
-        context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: faults.append(message.text))
-        page.on("pageerror", lambda error: faults.append(str(error)))
+        page = pages.pop() if pages else browser.new_context().new_page()
+        opened.append(page)
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="dark" if dark else "light")
+        page.on("console", heard)
+        page.on("pageerror", heard)
         page.goto(address)
         page.wait_for_selector("html[data-ready]", timeout=60_000)
         until(page, "typeof lens === 'undefined' || lens.pending === null")
         return page
 
     yield show
-    for context in contexts:
-        context.close()
+    for page in opened:
+        page.remove_listener("console", heard)
+        page.remove_listener("pageerror", heard)
+        page.goto("about:blank")
+        page.mouse.move(0, 0)
+        pages.append(page)
     assert faults == []
