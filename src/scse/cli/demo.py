@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="where the runs go")
     parser.add_argument("--report", default="report", metavar="DIR", help="where the page goes")
     parser.add_argument("--chase-steps", type=int, default=700, metavar="N", help="steps of each run on pointers")
-    parser.add_argument("--steps", type=int, default=160, metavar="N", help="steps of each run on text")
+    parser.add_argument("--steps", type=int, default=240, metavar="N", help="steps of each run on text")
     parser.add_argument("--windows", type=int, default=64, metavar="N", help="windows of each evaluation")
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
     parser.add_argument("--processes", type=int, metavar="N", help="models at a time (default: 2 on a CPU, else 1)")
