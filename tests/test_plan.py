@@ -11,7 +11,18 @@ from runs import write_corpus
 from scse.accounting import count_parameters, skeleton
 from scse.cli import main
 from scse.config import SCALES, assemble
-from scse.planning import ACCELERATORS, GIB, PLANNED, memory, parameters, step_flops, weight_bytes
+from scse.planning import (
+    ACCELERATORS,
+    GIB,
+    PLANNED,
+    layer_parameters,
+    layers_alone,
+    memory,
+    parameters,
+    step_flops,
+    strategies,
+    weight_bytes,
+)
 from scse.suites.cost import mean_step_flops
 
 
@@ -48,9 +59,15 @@ def test_memory_by_strategy():
     assert weight_bytes(count, "fsdp", 64) < 0.6 * weight_bytes(count, "ddp", 64)
     alone = weight_bytes(count, "fsdp", 64) - weight_bytes(count, "fsdp", 64, alone=count // 2, layer=count // 20)
     assert alone == 10 * (count // 2) - 8 * (count // 20), "layers of their own are not there but for two"
-    whole, recomputed = (memory(config, "fsdp", 64, 80 * GIB, recompute) for recompute in (False, True))
+    whole, recomputed = (memory(config, "fsdp", 64, 8, 80 * GIB, recompute) for recompute in (False, True))
     assert recomputed.activations < whole.activations
-    roomy = memory(config, "fsdp", 64, 1e15, False)
+    layer = layer_parameters(config.model.shape)
+    held = {strategy: memory(config, strategy, 64, 8, 1e15, True).weights for strategy in strategies(64, 8)}
+    assert (
+        held["fsdp"] < held["hsdp"] == weight_bytes(count, "fsdp", 8, layers_alone(config) * layer, layer) < held["ddp"]
+    )
+    assert [strategies(gpus, 8) for gpus in (1, 8)] == [("ddp",), ("ddp", "fsdp")]
+    roomy = memory(config, "fsdp", 64, 8, 1e15, False)
     assert roomy.micro_batches == 1 < whole.micro_batches, "a batch is divided until it fits"
 
 

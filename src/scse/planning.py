@@ -12,13 +12,12 @@ import math
 from dataclasses import dataclass
 
 from scse.config.model import Shape
-from scse.config.training import TrainConfig
+from scse.config.training import STRATEGIES, TrainConfig
 from scse.families import FAMILIES
 from scse.flops import layer_flops, token_flops
 
 GIB = 2**30
 WEIGHT, GRADIENT, MOMENTS, COPY = 4, 4, 8, 2  # bytes per parameter; COPY is autocast's, in 16 bits
-COUNTED = ("ddp", "fsdp")  # the strategies whose memory is counted
 
 
 @dataclass(frozen=True)
@@ -139,12 +138,13 @@ def weight_bytes(count: int, strategy: str, gpus: int, alone: int = 0, layer: in
 
     DDP holds all of it and buckets for gradients. FSDP holds a share, and during a step the whole of what every loop
     needs: weights, gradients and 16-bit copies. Of the `alone` weights in layers that a step applies once, it holds
-    two layers, the one at work and the one that is fetched: weights and gradients, both in 16 bits.
+    two layers, the one at work and the one that is fetched: weights and gradients, both in 16 bits. HSDP is FSDP over
+    the `gpus` of one node.
     """
     own = WEIGHT + GRADIENT + MOMENTS
     if gpus == 1:
         return count * (own + COPY)
-    if strategy == "fsdp":
+    if strategy in ("fsdp", "hsdp"):
         return count * own / gpus + (count - alone) * (WEIGHT + GRADIENT + COPY) + 2 * min(layer, alone) * 2 * COPY
     return count * (own + COPY + GRADIENT)
 
@@ -165,10 +165,16 @@ def activation_bytes(config: TrainConfig, sequences: int, recompute: bool) -> fl
     return sequences * shape.context * (kept + around)
 
 
-def memory(config: TrainConfig, strategy: str, gpus: int, available: float, recompute: bool) -> Memory:
+def strategies(gpus: int, per_node: int) -> tuple[str, ...]:
+    """Those that differ: HSDP needs several nodes, and anything but DDP several GPUs."""
+    return STRATEGIES if gpus > per_node else STRATEGIES[: min(gpus, 2)]
+
+
+def memory(config: TrainConfig, strategy: str, gpus: int, per_node: int, available: float, recompute: bool) -> Memory:
     """With as many micro-batches as it takes to fit, if it can be made to."""
     layer = layer_parameters(config.model.shape)
-    weights = weight_bytes(parameters(config), strategy, gpus, layers_alone(config) * layer, layer)
+    shared_by = min(gpus, per_node) if strategy == "hsdp" else gpus
+    weights = weight_bytes(parameters(config), strategy, shared_by, layers_alone(config) * layer, layer)
     each = max(1, config.batch // gpus)
     parts = max(1, config.micro_batches // gpus)
     while True:

@@ -115,13 +115,13 @@ def suite_runs(args: Arguments) -> list[tuple[str, TrainConfig]]:
 
 
 def about_run(config: TrainConfig, chosen: Sequence[Accelerator], gpus: int) -> dict[str, Any]:
-    from scse.planning import COUNTED, GIB, checkpoint_bytes, memory, parameters
+    from scse.planning import GIB, checkpoint_bytes, memory, parameters, strategies
 
     rows = []
     for accelerator in chosen:
-        for strategy in COUNTED if gpus > 1 else COUNTED[:1]:
+        for strategy in strategies(gpus, accelerator.per_node):
             for recompute in (False, True):
-                found = memory(config, strategy, gpus, accelerator.memory * GIB, recompute)
+                found = memory(config, strategy, gpus, accelerator.per_node, accelerator.memory * GIB, recompute)
                 row: dict[str, Any] = {"accelerator": accelerator.name, "strategy": strategy, "recompute": recompute}
                 row |= {"micro_batches": found.micro_batches, "gib": found.total / GIB}
                 rows.append({**row, "of": accelerator.memory, "fits": found.total <= accelerator.memory * GIB})
