@@ -10,6 +10,7 @@ import torch
 
 from scse import LoopedLM, model_config
 from scse.bench.attainable import Times, seconds_per_token
+from scse.bench.compiling import CompilingBench
 from scse.bench.generation import DecodingBench
 from scse.bench.reference import PlainSCSE
 from scse.bench.rows import Row
@@ -159,3 +160,10 @@ def test_without_transformers_there_are_no_peers(monkeypatch):
     assert {row.measure for row in rows if row.unit == "ms"} == {
         f"a token, {rows}, {precision}" for rows in ("1 row", "16 rows") for precision in ("float32", "int8")
     }
+
+
+def test_compiled_and_plain_take_turns(monkeypatch):
+    monkeypatch.setattr(LoopedLM, "compile_step", lambda model: setattr(model, "compiled", True))
+    rows = list(CompilingBench("mini", 16, 1).run())
+    assert [row.unit for row in rows] == ["ms", "×"] * 2
+    assert all(row.value > 0 for row in rows)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
+from shutil import which
 
 import torch
 from torch import Tensor
 
+from scse.compiling import AUTO, ON, compiling
 from scse.errors import UserError, unknown_name
 
 NAMES = ("auto", "cpu", "cuda", "cuda:0", "mps")
@@ -73,6 +76,18 @@ def wide(device: torch.device) -> torch.dtype:
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """Matrix products in this precision; states, norms, sums and losses stay as they are."""
     return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
+
+
+def compiles(wanted: str | bool, device: torch.device) -> bool:
+    """Whether steps are compiled there. 'auto' is where that pays: not on a CPU (docs/benchmarks.md)."""
+    answer, on_cpu = compiling(wanted), device.type == "cpu"
+    if answer == AUTO:
+        return not on_cpu
+    if answer == ON and on_cpu and not which(compiler := os.environ.get("CXX", "g++")):
+        raise UserError(
+            f"compiling needs a C++ compiler ({compiler}) on this device; install one, or leave --compile out"
+        )
+    return answer == ON
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:

@@ -10,8 +10,9 @@ import torch
 from runs import run, write_corpus
 from scse.cli import COMMANDS, command_parser, main
 from scse.config import RunOptions
-from scse.devices import device_name, resolve_device, wide
+from scse.devices import compiles, device_name, resolve_device, wide
 from scse.errors import UserError
+from scse.model import LoopedLM
 from scse.records import FILE, read_records
 from scse.runs import open_run
 from scse.tasks.anchor import Diagnose
@@ -146,3 +147,44 @@ def test_diagnostics_are_not_made_of_a_rounded_map(folder):
 def test_where_a_run_computes_is_not_part_of_it(folder):
     assert RunOptions(device="cpu") != RunOptions()
     assert "device" not in open_run(folder).config.to_dict()
+
+
+COMPILED = {"train", "eval", "adaptive", "pareto", "lambada", "profile", "generate"}
+
+
+@pytest.mark.parametrize(("told", "answer"), [
+    ([], "off"), (["--compile"], "on"), (["--compile", "auto"], "auto"), (["--compile=off"], "off"),
+])  # fmt: skip
+def test_whether_steps_are_compiled_is_asked_in_three_ways(told, answer):
+    assert {name for name in COMMANDS if "--compile" in options(name)} == COMPILED
+    for words in ([*told, "RUN"], ["RUN", *told]):
+        args = command_parser("eval").parse(words)
+        assert (args.compile, args.run) == (answer, "RUN"), "a run that follows is not an answer"
+    assert RunOptions(compile=answer).compile == answer
+
+
+def test_what_auto_compiles():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda:0")
+    assert [compiles(wanted, cpu) for wanted in ("auto", "off", "on", True, False)] == [False, False, True, True, False]
+    assert [compiles(wanted, gpu) for wanted in ("auto", "off", "on")] == [True, False, True]
+    with pytest.raises(UserError, match="did you mean 'auto'"):
+        RunOptions(compile="aut")
+
+
+def test_without_a_compiler_it_says_so(folder, monkeypatch, capsys):
+    monkeypatch.setattr("scse.devices.which", lambda name: None)
+    assert main(["eval", "--compile", str(folder)]) == 2
+    assert "needs a C++ compiler (g++) on this device; install one, or leave --compile out" in capsys.readouterr().err
+
+
+def test_a_record_and_a_run_say_that_they_were_compiled(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("scse.devices.which", lambda name: name)
+    assert "compiled" not in open_run(folder).facts()
+    assert open_run(folder, compiled="on").facts()["compiled"] is True
+    corpus = write_corpus(tmp_path / "corpus")
+    monkeypatch.setattr(LoopedLM, "compile_step", lambda model: setattr(model, "compiled", True))
+    for name, how in (("plain", "auto"), ("compiled", "on")):
+        run(corpus, tmp_path / name, steps=1, run_options={"compile": how})
+        assert open_run(tmp_path / name).step == 1
+    said = [json.loads((tmp_path / name / "config.json").read_text()) for name in ("plain", "compiled")]
+    assert [one.get("compiled") for one in said] == [None, True]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from scse.cli.tables import print_table
 from scse.cli.text import wrapped
+from scse.compiling import COMPILING, OFF, ON
 from scse.errors import UserError, unknown_name
 from scse.precision import EXACT, INFERENCE
 
@@ -58,12 +59,21 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"{message} ('{self.prog} --help' explains the options)")
 
     def parse(self, arguments: Sequence[str]) -> Arguments:
-        known, unknown = self.parse_known_args(arguments)
+        known, unknown = self.parse_known_args(self._spelled_out(arguments))
         if unknown:
             valid = [name for name in self._option_string_actions if name.startswith("--")]
             name = unknown[0].split("=")[0]
             raise unknown_name("argument", name, valid, hint=f"'{self.prog} --help' explains the options")
         return known
+
+    def _spelled_out(self, arguments: Sequence[str]) -> list[str]:
+        """An option that may stand alone takes the next word only if that is one of its answers: it may be a run."""
+        alone = {name: one for name, one in self._option_string_actions.items() if one.nargs == "?"}
+        after = [*arguments[1:], ""]
+        return [
+            f"{word}={alone[word].const}" if word in alone and following not in (alone[word].choices or ()) else word
+            for word, following in zip(arguments, after, strict=False)
+        ]
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -125,15 +135,24 @@ def add_precision(parser: argparse.ArgumentParser) -> None:
 
 
 def add_compile(parser: argparse.ArgumentParser) -> None:
-    """For the commands whose loops run without a cache."""
-    parser.add_argument("--compile", action="store_true", help="compile the step first; needs a C++ compiler on a CPU")
+    """For the commands that spend their time in the loops."""
+    parser.add_argument(
+        "--compile",
+        nargs="?",
+        choices=COMPILING,
+        const=ON,
+        default=OFF,
+        metavar="C",
+        help="compile the step first: on (as --compile alone), off, or auto, where it is faster (default off); "
+        "needs a C++ compiler on a CPU",
+    )
 
 
 def open_chosen(folder: str | Path, args: Arguments, float64: bool = False) -> Run:
     """A run, opened as the options say. `float64`: such numbers are needed, which not every device has."""
     from scse.runs import open_run
 
-    precision, compiled = getattr(args, "precision", EXACT), getattr(args, "compile", False)
+    precision, compiled = getattr(args, "precision", EXACT), getattr(args, "compile", OFF)
     return open_run(folder, args.device, precision, float64=float64, compiled=compiled)
 
 

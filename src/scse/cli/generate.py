@@ -12,7 +12,16 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from scse.cli.common import Arguments, add_json, add_precision, add_rule, open_chosen, positive_ints, print_json
+from scse.cli.common import (
+    Arguments,
+    add_compile,
+    add_json,
+    add_precision,
+    add_rule,
+    open_chosen,
+    positive_ints,
+    print_json,
+)
 from scse.cli.text import harmless, terminal_width
 
 if TYPE_CHECKING:
@@ -45,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slide", action="store_true", help="go past the context with a sliding window")
     parser.add_argument("--cache", default="exact", metavar="C", help="exact, or approximate: shared, last-N")
     add_precision(parser)
+    add_compile(parser)
     add_json(parser)
 
 

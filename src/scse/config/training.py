@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+from scse.compiling import OFF, compiling
 from scse.config.depths import Depths, stored_depths
 from scse.config.model import ModelConfig
 from scse.config.objective import LAST, canonical_objective
@@ -165,7 +166,8 @@ class RunOptions:
     `eval_loops` is the depth of validation, None for the deepest that training samples. A checkpoint is due every
     `checkpoint_every` steps, and when the last one is `checkpoint_minutes` old. `start` is the folder of the
     checkpoint that the run's configuration names as its parent; it is needed until the run has one of its own.
-    `device` is where to train and `compile` whether steps are compiled: both change no more than how numbers round.
+    `device` is where to train and `compile` ('on', 'off', 'auto', or yes and no) whether steps are compiled: both
+    change no more than how numbers round.
     """
 
     data_dir: str | None = None
@@ -182,7 +184,7 @@ class RunOptions:
     tensorboard: bool = False
     quiet: bool = False
     device: str = "auto"
-    compile: bool = False
+    compile: str | bool = OFF
 
     def __post_init__(self) -> None:
         for name in ("eval_every", "eval_windows", "eval_loops", "checkpoint_every", "keep"):
@@ -190,6 +192,7 @@ class RunOptions:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not self.checkpoint_minutes > 0:
             raise UserError(f"checkpoint_minutes must be more than 0, got {self.checkpoint_minutes}")
+        compiling(self.compile)
         if self.strategy not in STRATEGIES:
             raise unknown_name("strategy", self.strategy, STRATEGIES)
 

@@ -78,10 +78,13 @@ def _leave_nothing(folder: Path) -> None:
         folder.rmdir()
 
 
-def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str], parts: int) -> None:
+def settle_config(
+    folder: Path, wanted: TrainConfig, data: Mapping[str, str], parts: int, compiled: bool = False
+) -> None:
     """Write the configuration of a new run, or check that an existing one is continued and not altered.
 
-    `parts` of a batch are written where several processes made them more than the run's own micro-batches.
+    `parts` of a batch are written where several processes made them more than the run's own micro-batches, and that
+    steps are `compiled` where they are: it may be otherwise when the run is continued.
     """
     path = folder / "config.json"
     if not path.exists():
@@ -89,7 +92,8 @@ def settle_config(folder: Path, wanted: TrainConfig, data: Mapping[str, str], pa
             raise UserError(f"{folder} holds checkpoints but no config.json; restore it or choose another --out")
         begun_with = {"train": wanted.to_dict(), "data": dict(data), "provenance": provenance()}
         divided = {} if parts == wanted.micro_batches else {PARTS: parts}
-        write_sealed(path, FORMAT, {**begun_with, **divided})
+        rounded = {"compiled": True} if compiled else {}
+        write_sealed(path, FORMAT, {**begun_with, **divided, **rounded})
         return
     begun, begun_data = read_run_config(folder)
     refuse_changes(folder, {**begun.to_dict(), "data": begun_data}, {**wanted.to_dict(), "data": dict(data)})

@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
+from scse.compiling import OFF
 from scse.config import TrainConfig
 from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
-from scse.devices import autocast, device_name, resolve_device
+from scse.devices import autocast, compiles, device_name, resolve_device
 from scse.errors import UserError, checked_choice
 from scse.files import file_hash
 from scse.model import LoopedLM
@@ -53,9 +54,10 @@ class Run:
         """Within it, the model computes in the precision that was asked for."""
         return autocast(self.precision, self.device)
 
-    def facts(self) -> dict[str, str]:
-        """Where it computes, for records."""
-        return {"device": str(self.device), "device_name": device_name(self.device)}
+    def facts(self) -> dict[str, str | bool]:
+        """Where it computes, for records, and whether compiled."""
+        compiled = {"compiled": True} if self.model.compiled else {}
+        return {"device": str(self.device), "device_name": device_name(self.device), **compiled}
 
     def partial(self, asked: Mapping[str, Any]) -> Partial:
         """Where an evaluation of these weights that asks this may have stopped before."""
@@ -77,12 +79,12 @@ def open_run(
     precision: str = EXACT,
     *,
     float64: bool = False,
-    compiled: bool = False,
+    compiled: str | bool = OFF,
 ) -> Run:
     """The finished model of a run or, while it is unfinished, its newest checkpoint that verifies.
 
     On a device by name; 'auto' is the accelerator where there is one, and `float64` says that such numbers are needed.
-    With `compiled`, the step is compiled when it is first taken.
+    With `compiled` ('on', 'off', 'auto', or yes and no), the step is compiled when it is first taken.
     """
     folder, place = Path(folder), resolve_device(device, float64)
     checked_choice("precision", precision, INFERENCE)
@@ -99,7 +101,7 @@ def open_run(
     else:
         model, step, file = _newest_model(folder, config)
     load_gate(folder, model, file)
-    if compiled:
+    if compiles(compiled, place):
         model.compile_step()
     model.lay_out(precision)
     return Run(folder, config, model.to(place), tokenizer, step, file, precision)

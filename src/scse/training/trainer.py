@@ -17,7 +17,7 @@ from torch import Tensor
 from scse.config import RunOptions, TrainConfig, data_config
 from scse.config.objective import parse_objective
 from scse.data import Corpus, open_corpus
-from scse.devices import autocast, wide
+from scse.devices import autocast, compiles, wide
 from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
 from scse.measure import clock, elapsed
@@ -101,7 +101,7 @@ class Trainer:
             self.model = LoopedLM(self.config.model, seed=initialisation_seed(self.config.seed)).train()
         if not self.sharded:
             self.model.to(here.device)
-        if options.compile:
+        if compiles(options.compile, here.device):
             self.model.compile_step()
         self.store = CheckpointStore(folder / "checkpoints", options.keep)
         self.start = starting_checkpoint(config, options) if not self.store.steps() else None
@@ -109,7 +109,7 @@ class Trainer:
             refuse_misfit(self.start.folder, self.model)
         # Only now, when text and memory are known to suffice: a run that cannot start leaves nothing behind.
         if here.leads:
-            settle_config(folder, config, digests, self.micro_batches)
+            settle_config(folder, config, digests, self.micro_batches, self.model.compiled)
         here.from_leader(None)
         self.objective = Objective(self.model, config.objective, config.backprop, options.recompute)
         self.module = distribute(self.objective, options.strategy, here, config.precision)
