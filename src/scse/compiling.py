@@ -6,6 +6,9 @@ from scse.errors import checked_choice
 
 ON, OFF, AUTO = "on", "off", "auto"
 COMPILING = (AUTO, ON, OFF)
+# On a CPU a token under a cache is faster compiled, a training step is not; only after so many tokens has compiling
+# cost less than it saved (docs/benchmarks.md).
+PAYS_AFTER_TOKENS = 5000
 
 
 def compiling(wanted: str | bool) -> str:

@@ -13,7 +13,7 @@ from shutil import which
 import torch
 from torch import Tensor
 
-from scse.compiling import AUTO, ON, compiling
+from scse.compiling import AUTO, ON, PAYS_AFTER_TOKENS, compiling
 from scse.errors import UserError, unknown_name
 
 NAMES = ("auto", "cpu", "cuda", "cuda:0", "mps")
@@ -78,15 +78,15 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
     return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
 
-def compiles(wanted: str | bool, device: torch.device) -> bool:
-    """Whether steps are compiled there. 'auto' is where that pays: not on a CPU (docs/benchmarks.md)."""
-    answer, on_cpu = compiling(wanted), device.type == "cpu"
+def compiles(wanted: str | bool, device: torch.device, tokens: int = 0) -> bool:
+    """Whether steps are compiled there. 'auto' is where that pays: always on an accelerator, and on a CPU where so many
+    `tokens` are to be decoded under a cache that the time comes back."""
+    answer, on_cpu, compiler = compiling(wanted), device.type == "cpu", os.environ.get("CXX", "g++")
     if answer == AUTO:
-        return not on_cpu
-    if answer == ON and on_cpu and not which(compiler := os.environ.get("CXX", "g++")):
-        raise UserError(
-            f"compiling needs a C++ compiler ({compiler}) on this device; install one, or leave --compile out"
-        )
+        return not on_cpu or (tokens >= PAYS_AFTER_TOKENS and which(compiler) is not None)
+    if answer == ON and on_cpu and which(compiler) is None:
+        needed = f"compiling needs a C++ compiler ({compiler}) on this device"
+        raise UserError(f"{needed}; install one, or leave --compile out")
     return answer == ON
 
 

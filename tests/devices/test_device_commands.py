@@ -163,10 +163,12 @@ def test_whether_steps_are_compiled_is_asked_in_three_ways(told, answer):
     assert RunOptions(compile=answer).compile == answer
 
 
-def test_what_auto_compiles():
+def test_what_auto_compiles(monkeypatch):
+    monkeypatch.setattr("scse.devices.which", lambda name: name)
     cpu, gpu = torch.device("cpu"), torch.device("cuda:0")
     assert [compiles(wanted, cpu) for wanted in ("auto", "off", "on", True, False)] == [False, False, True, True, False]
     assert [compiles(wanted, gpu) for wanted in ("auto", "off", "on")] == [True, False, True]
+    assert [compiles("auto", cpu, tokens) for tokens in (64, 10**5)] == [False, True], "where it comes back"
     with pytest.raises(UserError, match="did you mean 'auto'"):
         RunOptions(compile="aut")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,8 +30,12 @@ from scse.generation.quality import cached_perplexity
 from scse.lens.compute import readings
 from scse.lens.compute import trace as lens_trace
 from scse.progress import SILENT
+from scse.serve.engine import Engine
+from scse.serve.limits import Limits
+from scse.serve.sequence import Sequence, Wanted
 from scse.training.distributed import World
-from scse.training.objectives import Objective
+from scse.training.exits import ExitTraining, train_gate
+from scse.training.objectives import TERMS, Objective
 from scse.training.trainer import Trainer
 from tinymodels import SHAPES, TINY, anchored, some_ids, tiny
 
@@ -114,6 +119,66 @@ def trained(model):
 
 def test_training(family):
     assert_same(*both(trained, family))
+
+
+def test_every_term_of_an_objective_and_depths_of_their_own():
+    """The objective is what DDP and FSDP wrap."""
+
+    def work(model):
+        batch = model.place(some_ids(3, 9), some_ids(3, 9, seed=6))
+        found = []
+        for name in (term for term in TERMS.names() if term != "expansion"):  # it draws a direction, on the device
+            loss = Objective(model, name, backprop=2).eval()(*batch, np.array([3, 1, 3]))
+            loss.backward()
+            found.append(loss.detach())
+        Objective(model, "expansion")(*batch, 2).backward()
+        return found
+
+    assert_same(*both(work, "scse", shape=replace(TINY, gate=True, coda=1)))
+
+
+def test_a_gate_is_trained(tmp_path):
+    config, how = config_for(write_corpus(tmp_path / "corpus"), steps=2), options(tmp_path / "cache")
+    text = open_corpus(data_config(config, how), progress=False)
+    shape = replace(TINY, context=config.model.shape.context, vocabulary=config.model.shape.vocabulary)
+
+    def work(model):
+        gate, score = train_gate(model, text, config, ExitTraining(steps=2, batch=2, ceiling=3))
+        return score, [p.detach() for p in gate.parameters()]
+
+    assert_same(*both(work, "scse", shape=shape, dtype=torch.float32))
+
+
+class Answer:
+    """What a sequence of the server is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def prompt(self, scored):
+        self.told += scored
+
+    def token(self, new):
+        self.told.append((new.id, new.loops))
+
+    def end(self, reason, message=""):
+        self.told.append(reason)
+
+
+@pytest.mark.parametrize("shape", ["block", "everything"])
+def test_serving(shape):
+    def work(model):
+        engine, answers = Engine(model, Limits(lanes=2, chunk=4, prefill=8, loops=4)), []
+        for prompt, loops, threshold in (((3, 1, 4), 3, None), ((1, 5, 9, 2, 6), 4, 0.5), ((5,), 2, None)):
+            wanted = Wanted(prompt, 3, loops, threshold, logprobs=2, scores=True)
+            engine.submit([Sequence(wanted, (answer := Answer()), object())])
+            answers.append(answer)
+        with torch.no_grad():
+            while Engine.tick.__wrapped__(engine):  # without inference mode, which knows no tensors of other kinds
+                pass
+        return [answer.told for answer in answers]
+
+    assert_same(*both(work, "scse", shape=SHAPES[shape]))
 
 
 def test_dropout_and_noise_are_drawn_on_the_device():

@@ -148,12 +148,16 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def open_chosen(folder: str | Path, args: Arguments, float64: bool = False) -> Run:
-    """A run, opened as the options say. `float64`: such numbers are needed, which not every device has."""
+def open_chosen(folder: str | Path, args: Arguments, float64: bool = False, tokens: int = 0) -> Run:
+    """A run, opened as the options say. `float64`: such numbers are needed, which not every device has. `tokens` are
+    those to be decoded under a cache, as far as that is known.
+    """
+    from scse.devices import compiles, resolve_device
     from scse.runs import open_run
 
-    precision, compiled = getattr(args, "precision", EXACT), getattr(args, "compile", OFF)
-    return open_run(folder, args.device, precision, float64=float64, compiled=compiled)
+    device = resolve_device(args.device, float64)
+    compiled = compiles(getattr(args, "compile", OFF), device, tokens)
+    return open_run(folder, device, getattr(args, "precision", EXACT), float64=float64, compiled=compiled)
 
 
 def add_batch(parser: argparse.ArgumentParser, unit: str = "windows") -> None:

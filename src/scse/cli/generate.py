@@ -69,7 +69,7 @@ def run(args: Arguments) -> None:
     depths = tuple(dict.fromkeys(args.compare or [args.loops]))
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     depth, sampling = Depth(depths, args.adaptive, RULES.find(args.rule)), Sampling(args.temperature, args.top_p)
-    opened = open_chosen(args.run, args)
+    opened = open_chosen(args.run, args, tokens=args.max_new_tokens or 0)
     count = args.max_new_tokens
     if count is None:
         room = opened.model.config.shape.context - len(opened.tokenizer.encode(prompt)) + 1

@@ -35,7 +35,8 @@ class Engine:
     def __init__(self, model: LoopedLM, limits: Limits | None = None) -> None:
         self.model, self.limits, self.counters = model.eval(), limits or Limits(), Counters()
         # A family that cannot be cached says so here, in a line of its own.
-        settle(model, torch.zeros(1, 1, dtype=torch.long), KVCache(model, 1, 1).append(1), Depth(1))
+        nothing = torch.zeros(1, 1, dtype=torch.long, device=model.device)
+        settle(model, nothing, KVCache(model, 1, 1).append(1), Depth(1))
         self._in_step, self.head = model.recurrence.step_dependent, Head(model)
         self._news = threading.Condition()
         self._arrived: deque[Sequence] = deque()

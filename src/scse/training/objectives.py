@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from scse.config.objective import EXPECTED, LAST, parse_objective
+from scse.devices import send
 from scse.errors import UserError
 from scse.model import LoopedLM, State
 from scse.nn.loss import counted, head_nll
@@ -219,7 +220,7 @@ class Objective(nn.Module):
             return self._value(ids, targets, loops)
         values = []
         for depth in np.unique(loops):
-            rows = torch.from_numpy(np.flatnonzero(loops == depth)).to(ids.device)
+            rows = send(torch.from_numpy(np.flatnonzero(loops == depth)), ids.device)
             values.append(self._value(ids[rows], targets[rows], int(depth)))
         return torch.stack(values).sum()
 
