@@ -21,7 +21,7 @@ from scse.evaluation.adaptive import offline, online
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.evaluation.profile import profile
 from scse.evaluation.rules import RULES, Stopping
-from scse.generation import Depth, Generation, Sampling
+from scse.generation import Depth, Generation, KVCache, Sampling, settle
 from scse.generation.generate import stream
 from scse.model import LoopedLM, model_config
 from scse.testing import check_family
@@ -78,6 +78,42 @@ def test_compiled_equals_plain(family, device):
         model.compile_step()
         for depth, expected in zip((1, 8, 48), plain, strict=True):
             torch.testing.assert_close(model(ids, depth), expected, rtol=1e-5, atol=1e-5)
+
+
+@torch.no_grad()
+def test_compiled_generation_equals_plain(family, device):
+    torch._dynamo.reset()
+    model = tiny(family, dtype=torch.float32, spread=0.08).to(device)
+    wanted = Generation(Depth(3), 8, Sampling(0))
+    plain = list(stream(model, [[3, 1, 4], [1]], wanted))
+    model.compile_step()
+    assert list(stream(model, [[3, 1, 4], [1]], wanted)) == plain
+
+
+@torch.no_grad()
+def test_a_token_is_captured_and_replayed(family, device):
+    """One CUDA graph for all tokens after the third: it reads the id and the column where they always stand."""
+    model, given = tiny(family, dtype=torch.float32, spread=0.08).to(device), some_ids(2, 10).to(device)
+    expected, depth = model(given, 3), Depth(3)
+    cache, ids = KVCache(model, 2, 3, 12, fixed=True), given[:, :1].clone()
+    settle(model, given[:, :3], cache.append(3), depth)
+    side = torch.cuda.Stream()  # a graph is captured after the same work has been done once elsewhere
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        ids.copy_(given[:, 3:4])
+        settle(model, ids, cache.append(1), depth)
+    torch.cuda.current_stream().wait_stream(side)
+    ids.copy_(given[:, 4:5])
+    view, graph = cache.append(1), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        logits = model.head(settle(model, ids, view, depth).outputs)
+    graph.replay()  # capturing computes nothing
+    torch.testing.assert_close(logits, expected[:, 4:5], rtol=1e-4, atol=1e-4)
+    for n in range(5, 10):
+        ids.copy_(given[:, n : n + 1])
+        cache.append(1)
+        graph.replay()
+        torch.testing.assert_close(logits, expected[:, n : n + 1], rtol=1e-4, atol=1e-4)
 
 
 def test_evaluation_and_generation_are_the_hosts(device):
