@@ -12,8 +12,6 @@ import torch.nn.functional as F
 from scse.errors import UserError
 from scse.evaluation import perplexity_over_depths
 from scse.evaluation.perplexity import windows
-from scse.runs.partial import Partial
-from scse.signals import Terminated
 from tinymodels import TINY, tiny
 
 TOKENS = np.random.default_rng(0).integers(0, TINY.vocabulary, 16 * 7 + 6).astype(np.uint16)
@@ -72,44 +70,3 @@ def test_bad_input():
         perplexity_over_depths(tiny("scse"), TOKENS, [0, 4])
     with pytest.raises(UserError, match="nothing to predict"):
         perplexity_over_depths(tiny("scse"), TOKENS[:1], [4])
-
-
-def test_an_evaluation_that_is_stopped_goes_on_where_it_was(tmp_path, monkeypatch):
-    """To the same bits, also after a kill; of another evaluation or of damaged sums nothing is taken."""
-    model, tokens = tiny("scse"), np.arange(16 * 7 + 5) % 61
-    asked = (model, tokens, [1, 3], 2)
-    undisturbed = perplexity_over_depths(*asked)
-    read = []
-    monkeypatch.setattr(model, "place", lambda *parts: read.append(len(parts)) or parts)
-
-    def stopped_after(batches):
-        real, left = model.unroll, iter(range(batches))
-
-        def unroll(ids):
-            if next(left, None) is None:
-                raise Terminated
-            return real(ids)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(model, "unroll", unroll)
-            with pytest.raises(Terminated):
-                perplexity_over_depths(*asked, partial=Partial(tmp_path, {"a": 1}))
-
-    stopped_after(2)
-    stopped_after(1)
-    assert Partial(tmp_path, {"a": 2}).found() == {}
-    read.clear()
-    assert perplexity_over_depths(*asked, partial=Partial(tmp_path, {"a": 1})) == undisturbed
-    assert len(read) == 5 - 3, "of five batches three were done"
-    assert list(tmp_path.iterdir()) == []
-
-    monkeypatch.setattr("scse.runs.partial.SECONDS_BETWEEN", 0.0)
-    monkeypatch.setattr(Partial, "forget", lambda self: None)  # as if killed before that
-    perplexity_over_depths(*asked, partial=Partial(tmp_path, {"a": 1}))
-    read.clear()
-    assert perplexity_over_depths(*asked, partial=Partial(tmp_path, {"a": 1})) == undisturbed
-    assert read == []
-    file = Partial(tmp_path, {"a": 1}).file
-    file.write_text(file.read_text().replace('"batches": 5', '"batches": 4'))
-    assert perplexity_over_depths(*asked, partial=Partial(tmp_path, {"a": 1})) == undisturbed
-    assert len(read) == 5

@@ -18,6 +18,7 @@ from scse.measure import clock, elapsed
 from scse.model import LoopedLM, State, unroll
 from scse.progress import SILENT, Meter
 from scse.recurrence import Frame
+from scse.runs.partial import Found, Partial, over_batches
 
 
 @dataclass(frozen=True)
@@ -44,27 +45,31 @@ class AdaptiveResult:
 
 @torch.no_grad()
 def offline(
-    model: LoopedLM, tokens: Readable, stopping: Stopping, thresholds: Sequence[float], meter: Meter = SILENT
+    model: LoopedLM,
+    tokens: Readable,
+    stopping: Stopping,
+    thresholds: Sequence[float],
+    meter: Meter = SILENT,
+    partial: Partial | None = None,
 ) -> list[AdaptiveResult]:
     """The paper's accounting: everything is unrolled to the ceiling, and each example is read where it would stop.
 
-    All thresholds share one unroll, whose time is that of each result.
+    All thresholds share one unroll, whose time is that of each result. With a `partial`, one that was ended goes on
+    where it was.
     """
-    begin = clock(model.device)
-    depths: list[np.ndarray] = []
-    sums = np.zeros(len(thresholds))
-    count = 0
-    for inputs, targets in windows(tokens, model.config.shape.context, stopping.batch, stopping.windows):
-        stopped, losses = _full_trace(model, inputs, targets, stopping, np.array(thresholds))
-        depths.append(stopped)
-        sums += losses.sum(1)
-        count += counted_targets(targets)
-        meter.advance(counted_targets(targets))
-    seconds = elapsed(begin, model.device)
-    return [
-        AdaptiveResult(found, total / count, count, seconds)
-        for found, total in zip(np.concatenate(depths, axis=1), sums, strict=True)
-    ]
+
+    def one(batch: tuple[Tensor, Tensor]) -> Found:
+        begin = clock(model.device)
+        stopped, losses = _full_trace(model, *batch, stopping, np.array(thresholds))
+        about = {"tokens": counted_targets(batch[1]), "seconds": elapsed(begin, model.device)}
+        return {**about, "depths": stopped.tolist(), "nll": losses.sum(1).tolist()}
+
+    texts = windows(tokens, model.config.shape.context, stopping.batch, stopping.windows)
+    found = over_batches(texts, one, partial, lambda part: meter.advance(part["tokens"]))
+    count, seconds = (sum(part[name] for part in found) for name in ("tokens", "seconds"))
+    depths = np.concatenate([np.array(part["depths"]) for part in found], axis=1)
+    sums = np.sum([part["nll"] for part in found], axis=0)
+    return [AdaptiveResult(taken, total / count, count, seconds) for taken, total in zip(depths, sums, strict=True)]
 
 
 def _full_trace(

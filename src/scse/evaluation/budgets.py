@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from scse.evaluation.tokenwise import calibrate_tokens, tokenwise
 from scse.measure import clock, elapsed
 from scse.model import LoopedLM
 from scse.progress import progress
+from scse.runs.partial import Partial
 
 Place = tuple[float, str]
 
@@ -61,10 +63,13 @@ class Thresholds:
 class AdaptiveEvaluation:
     """One model, calibrated on `validation` and evaluated on `tokens`."""
 
-    def __init__(self, model: LoopedLM, settings: AdaptiveSettings, show: bool = False) -> None:
+    def __init__(
+        self, model: LoopedLM, settings: AdaptiveSettings, show: bool = False, partial: Partial | None = None
+    ) -> None:
         for mode in settings.modes:
             checked_choice("mode", mode, MODES)
         self.model, self.settings, self.show = model, settings, show
+        self.partial, self.parts = partial, list[Partial]()
         self.stopping = Stopping(RULES.find(settings.rule), settings.ceiling, settings.batch, settings.limit)
         self.calibration = replace(self.stopping, windows=settings.calibration)
 
@@ -72,9 +77,11 @@ class AdaptiveEvaluation:
         """The rows of all budgets that can be reached, and why the others cannot; an error where none can."""
         thresholds = self.calibrate(validation)
         if not thresholds.found:
+            self._forget()
             raise UserError("; ".join(dict.fromkeys(thresholds.unreachable.values())))
         results = self.evaluate(tokens, thresholds.found)
         static = {depth: self._static(tokens, depth) for depth in {_nearest(found) for found in results.values()}}
+        self._forget()
         rows = []
         for (budget, mode), threshold in thresholds.found.items():
             found = results[budget, mode]
@@ -90,7 +97,7 @@ class AdaptiveEvaluation:
         wanted = settings.quality is not None
         size = self._size(validation, settings.calibration)
         with progress("calibrating", size, "tok", enabled=self.show) as meter:
-            seen = trace(self.model, validation, self.calibration, meter, with_nll=wanted)
+            seen = trace(self.model, validation, self.calibration, meter, wanted, self._part("calibrating"))
         if settings.quality is not None:
             threshold = calibrate_quality(seen, settings.quality)
             budget = float(exit_depths(seen.statistics, threshold).mean())
@@ -123,7 +130,8 @@ class AdaptiveEvaluation:
         chosen = {place: cut for place, cut in thresholds.items() if place[1] == "offline"}
         if chosen:
             with progress("offline", size, "tok", enabled=self.show) as meter:
-                found = offline(self.model, tokens, self.stopping, list(chosen.values()), meter)
+                cuts = list(chosen.values())
+                found = offline(self.model, tokens, self.stopping, cuts, meter, self._part("offline", thresholds=cuts))
             results |= dict(zip(chosen, found, strict=True))
         return results
 
@@ -133,6 +141,17 @@ class AdaptiveEvaluation:
         settings = self.settings
         (found,) = perplexity_over_depths(self.model, tokens, [depth], settings.batch, settings.limit, show=self.show)
         return found.ppl, elapsed(begin, self.model.device)
+
+    def _part(self, name: str, **about: Any) -> Partial | None:
+        """Where a pass may have stopped before."""
+        if self.partial is None:
+            return None
+        self.parts.append(self.partial.part(name, **about))
+        return self.parts[-1]
+
+    def _forget(self) -> None:
+        for part in self.parts:
+            part.forget()
 
     def _size(self, tokens: Readable, limit: int | None) -> int:
         return target_count(tokens, self.model.config.shape.context, limit)

@@ -19,6 +19,7 @@ from scse.evaluation.perplexity import counted_targets, spread_windows
 from scse.evaluation.rules import Stopping
 from scse.model import LoopedLM
 from scse.progress import SILENT, Meter
+from scse.runs.partial import Found, Partial, over_batches
 
 # A threshold whose mean depth on validation misses its budget by more than this is not what was asked for.
 BUDGET_TOLERANCE = 1.5
@@ -39,13 +40,21 @@ class Trace:
 
 
 @torch.no_grad()
-def trace(model: LoopedLM, data: Readable, stopping: Stopping, meter: Meter = SILENT, with_nll: bool = False) -> Trace:
-    """Unroll windows, spread over the data, to the ceiling.
+def trace(
+    model: LoopedLM,
+    data: Readable,
+    stopping: Stopping,
+    meter: Meter = SILENT,
+    with_nll: bool = False,
+    partial: Partial | None = None,
+) -> Trace:
+    """Unroll windows, spread over the data, to the ceiling. With a `partial`, one that was ended goes on where it was.
 
     Without `with_nll` no predictions are made, which is most of the work.
     """
-    statistics, losses, tokens = [], [], 0
-    for inputs, targets in spread_windows(data, model.config.shape.context, stopping.batch, stopping.windows):
+
+    def one(batch: tuple[Tensor, Tensor]) -> Found:
+        inputs, targets = batch
         moved: list[Tensor] = []
         nll: list[Tensor] = []
         before: Tensor | None = None
@@ -57,11 +66,13 @@ def trace(model: LoopedLM, data: Readable, stopping: Stopping, meter: Meter = SI
                 if with_nll:
                     nll.append(model.token_nll(after, wanted).view(wanted.shape).sum(1, dtype=wide(model.device)))
             before = after
-        statistics.append(np.asarray(torch.stack(moved, dim=1).cpu().double()))
-        losses += [np.asarray(torch.stack(nll, dim=1).cpu().double())] if with_nll else []
-        tokens += counted_targets(targets)
-        meter.advance(counted_targets(targets))
-    return Trace(np.concatenate(statistics), np.concatenate(losses) if with_nll else np.zeros((0, 0)), tokens)
+        losses = torch.stack(nll, dim=1).tolist() if with_nll else []
+        return {"tokens": counted_targets(targets), "moved": torch.stack(moved, dim=1).tolist(), "nll": losses}
+
+    texts = spread_windows(data, model.config.shape.context, stopping.batch, stopping.windows)
+    found = over_batches(texts, one, partial, lambda part: meter.advance(part["tokens"]))
+    statistics, losses = (np.array([row for part in found for row in part[name]]) for name in ("moved", "nll"))
+    return Trace(statistics, losses if with_nll else np.zeros((0, 0)), sum(part["tokens"] for part in found))
 
 
 def exit_depths(statistics: np.ndarray, threshold: float) -> np.ndarray:

@@ -18,6 +18,7 @@ from scse.errors import UserError
 from scse.evaluation.perplexity import perplexity
 from scse.model import LoopedLM
 from scse.progress import SILENT, Meter
+from scse.runs.partial import Found, Partial, over_batches
 
 
 @dataclass(frozen=True)
@@ -55,42 +56,57 @@ def last_word_completions(texts: Iterable[str], tokenizer: Tokenizer) -> Iterato
 
 @torch.no_grad()
 def complete(
-    model: LoopedLM, examples: Sequence[Completion], depths: Sequence[int], batch: int, meter: Meter = SILENT
+    model: LoopedLM,
+    examples: Sequence[Completion],
+    depths: Sequence[int],
+    batch: int,
+    meter: Meter = SILENT,
+    partial: Partial | None = None,
 ) -> list[CompletionResult]:
-    """One result per depth, all depths from one unroll; texts longer than the model's context keep their end."""
+    """One result per depth, all depths from one unroll; texts longer than the model's context keep their end.
+
+    With a `partial`, one that was ended goes on where it was.
+    """
     if not examples:
         raise UserError("there are no examples to complete")
-    nll, right, exact = (dict.fromkeys(depths, 0.0) for _ in range(3))
-    count = 0
     # Texts of similar length share a batch; on the right, padding is invisible to a causal model.
     ordered = sorted(examples, key=lambda example: len(example.tokens))
-    for first in range(0, len(ordered), batch):
-        rows = ordered[first : first + batch]
-        ids, *where, targets = model.place(*_pad(rows, model.config.shape.context))
-        answered: dict[int, tuple[Tensor, Tensor]] = {}
-        for state in islice(model.unroll(ids), max(depths) + 1):
-            if state.t in nll:
-                log_p = torch.log_softmax(model.head(model.outputs(state.hidden)[tuple(where)]), dim=-1)
-                total = log_p.gather(1, targets[:, None]).sum(dtype=wide(model.device))
-                answered[state.t] = total, log_p.argmax(-1) == targets
-        for depth, (total, found) in answered.items():
-            hits = found.cpu()
-            nll[depth] -= total.item()
-            right[depth] += int(hits.sum())
-            exact[depth] += sum(bool(part.all()) for part in hits.split([row.answer for row in rows]))
-        count += len(targets)
-        meter.advance(len(rows))
-    return [
-        CompletionResult(
-            depth,
-            perplexity(nll[depth] / count),
-            perplexity(nll[depth] / len(examples)),
-            right[depth] / count,
-            exact[depth] / len(examples),
-            len(examples),
-        )
-        for depth in depths
-    ]
+    batches = (ordered[first : first + batch] for first in range(0, len(ordered), batch))
+    parts = over_batches(
+        batches,
+        lambda rows: _completed(model, rows, depths),
+        partial,
+        lambda part: meter.advance(part["examples"]),
+    )
+    if partial:
+        partial.forget()
+    count = sum(part["tokens"] for part in parts)
+
+    def result(place: int, depth: int) -> CompletionResult:
+        nll, right, exact = (sum(part[name][place] for part in parts) for name in ("nll", "right", "exact"))
+        shares = right / count, exact / len(examples)
+        return CompletionResult(depth, perplexity(nll / count), perplexity(nll / len(examples)), *shares, len(examples))
+
+    return [result(place, depth) for place, depth in enumerate(depths)]
+
+
+def _completed(model: LoopedLM, rows: Sequence[Completion], depths: Sequence[int]) -> Found:
+    """Of a batch, at each depth: Σ nll of the answers, how many tokens are right, and how many whole answers."""
+    ids, *where, targets = model.place(*_pad(rows, model.config.shape.context))
+    answered: dict[int, tuple[Tensor, Tensor]] = {}
+    for state in islice(model.unroll(ids), max(depths) + 1):
+        if state.t in depths:
+            log_p = torch.log_softmax(model.head(model.outputs(state.hidden)[tuple(where)]), dim=-1)
+            total = log_p.gather(1, targets[:, None]).sum(dtype=wide(model.device))
+            answered[state.t] = total, log_p.argmax(-1) == targets
+    hits = [answered[depth][1].cpu() for depth in depths]
+    return {
+        "examples": len(rows),
+        "tokens": len(targets),
+        "nll": [-answered[depth][0].item() for depth in depths],
+        "right": [int(found.sum()) for found in hits],
+        "exact": [sum(bool(one.all()) for one in found.split([row.answer for row in rows])) for found in hits],
+    }
 
 
 def _pad(rows: Sequence[Completion], context: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

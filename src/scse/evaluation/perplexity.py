@@ -6,10 +6,9 @@ Shapes: B batch, L context, d width.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from scse.devices import wide
 from scse.errors import UserError
 from scse.model import LoopedLM
 from scse.progress import progress
-from scse.runs.partial import Partial
+from scse.runs.partial import Found, Partial, over_batches
 
 
 @dataclass(frozen=True)
@@ -109,32 +108,6 @@ def _cut(tokens: Readable, context: int, rows: Iterable[int]) -> tuple[Tensor, T
     return torch.from_numpy(cut[:, :-1]), torch.from_numpy(cut[:, 1:])
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """What the first batches of an evaluation add up to: targets, and Σ nll by depth."""
-
-    batches: int
-    tokens: int
-    nll: dict[int, Tensor]
-
-    @classmethod
-    def begun(cls, found: Mapping[str, Any], depths: Sequence[int], device: torch.device) -> _Sums:
-        """As `stated` left them, or none yet."""
-        nll = found.get("nll", {})
-        sums = {depth: torch.tensor(nll.get(str(depth), 0.0), dtype=wide(device), device=device) for depth in depths}
-        return cls(found.get("batches", 0), found.get("tokens", 0), sums)
-
-    def plus(self, tokens: int, nll: Mapping[int, Tensor]) -> _Sums:
-        return _Sums(self.batches + 1, self.tokens + tokens, {depth: self.nll[depth] + nll[depth] for depth in nll})
-
-    def values(self) -> dict[int, float]:
-        return dict(zip(self.nll, torch.stack([*self.nll.values()]).tolist(), strict=True))
-
-    def stated(self) -> dict[str, Any]:
-        nll = {str(depth): value for depth, value in self.values().items()}
-        return {"batches": self.batches, "tokens": self.tokens, "nll": nll}
-
-
 @torch.no_grad()
 def perplexity_over_depths(
     model: LoopedLM,
@@ -147,43 +120,40 @@ def perplexity_over_depths(
 ) -> list[DepthResult]:
     """One result per depth, in the order given. `limit` keeps only the first windows, `show` shows progress.
 
-    With a `partial`, the sums are kept from time to time and when something ends this, and the next one goes on there.
+    With a `partial`, one that was ended goes on where it was.
     """
     if not depths or min(depths) < 1:
         raise UserError(f"depths must be at least 1, got {list(depths)}")
     was_training = model.training
     model.eval()
     context = model.config.shape.context
-    total = target_count(tokens, context, limit)
-    sums = _Sums.begun(partial.found() if partial else {}, depths, model.device)
+
+    def one(batch: tuple[Tensor, Tensor]) -> Found:
+        inputs, targets = batch
+        return {"tokens": counted_targets(targets), "nll": _batch_nll(model, inputs, targets, depths)}
+
     try:
-        with progress("evaluating", total, "tok", enabled=show) as meter:
-            meter.advance(sums.tokens)
-            for inputs, targets in islice(windows(tokens, context, batch, limit), sums.batches, None):
-                sums = sums.plus(counted_targets(targets), _batch_nll(model, inputs, targets, depths))
-                meter.advance(counted_targets(targets))
-                if partial and partial.due:
-                    partial.keep(sums.stated())
-    except BaseException:
-        if partial and sums.batches:
-            partial.keep(sums.stated())
-        raise
+        with progress("evaluating", target_count(tokens, context, limit), "tok", enabled=show) as meter:
+            texts = windows(tokens, context, batch, limit)
+            found = over_batches(texts, one, partial, lambda part: meter.advance(part["tokens"]))
     finally:
         model.train(was_training)
-    means = {depth: summed / sums.tokens for depth, summed in sums.values().items()}
     if partial:
         partial.forget()
-    return [DepthResult(depth, means[depth], perplexity(means[depth]), sums.tokens) for depth in depths]
+    count = sum(part["tokens"] for part in found)
+    means = [sum(losses) / count for losses in zip(*(part["nll"] for part in found), strict=True)]
+    return [DepthResult(depth, mean, perplexity(mean), count) for depth, mean in zip(depths, means, strict=True)]
 
 
-def _batch_nll(model: LoopedLM, inputs: Tensor, targets: Tensor, depths: Sequence[int]) -> dict[int, Tensor]:
+def _batch_nll(model: LoopedLM, inputs: Tensor, targets: Tensor, depths: Sequence[int]) -> list[float]:
     """Σ −log p(target) over a batch at each depth."""
     ids, wanted = model.place(inputs, targets)
-    found = {}
+    found: dict[int, Tensor] = {}
     for state in islice(model.unroll(ids), max(depths) + 1):
         if state.t in depths:
             found[state.t] = model.token_nll(state.hidden, wanted).sum(dtype=wide(model.device))
-    return found
+    sums: list[float] = torch.stack([found[depth] for depth in depths]).tolist()  # fetched together
+    return sums
 
 
 def perplexity(nll: float) -> float:

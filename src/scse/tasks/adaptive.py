@@ -53,9 +53,11 @@ class Adaptive(Task):
         from scse.evaluation.budgets import AdaptiveEvaluation
 
         settings = replace(settings, batch=selection.batch, limit=selection.limit)
-        evaluation = AdaptiveEvaluation(run.model, settings, show=selection.show)
         corpus, split = selection.open(run)
-        results, unreachable = evaluation.run(corpus.split("validation").tokens, split.tokens)
+        validation = corpus.split("validation")
+        asked = {"task": self.name, "text": split.digest, "calibration": validation.digest, **asdict(settings)}
+        evaluation = AdaptiveEvaluation(run.model, settings, selection.show, run.partial(asked))
+        results, unreachable = evaluation.run(validation.tokens, split.tokens)
         where = Where.of(corpus, split, selection)
         rows, records = [], []
         for result in results:

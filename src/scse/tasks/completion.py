@@ -52,9 +52,10 @@ class Completion(Task):
         config = DataConfig(data, data_dir=selection.data_dir, cache_dir=selection.cache_dir)
         passages = list(islice(corpus_documents(config, selection.split), selection.limit))
         examples = list(last_word_completions(passages, run.tokenizer))
+        digest, depths = hashlib.sha256("\n".join(passages).encode()).hexdigest(), distinct(depths)
+        partial = run.partial({"task": self.name, "text": digest, "batch": selection.batch, "depths": depths})
         with progress("completing", len(examples), "passages", enabled=selection.show) as meter:
-            results = complete(run.model, examples, distinct(depths), selection.batch, meter)
-        digest = hashlib.sha256("\n".join(passages).encode()).hexdigest()
+            results = complete(run.model, examples, depths, selection.batch, meter, partial)
         where = Where(data, selection.split, selection.limit, selection.tag)
         rows = [asdict(result) for result in results]
         records = [record_of(run, where.asks(self.name, row["depth"]), without(row, "depth"), digest) for row in rows]
