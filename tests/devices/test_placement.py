@@ -39,7 +39,7 @@ from scse.training.objectives import TERMS, Objective
 from scse.training.trainer import Trainer
 from tinymodels import SHAPES, TINY, anchored, some_ids, tiny
 
-TOKENS = np.random.default_rng(0).integers(0, TINY.vocabulary, 16 * 4 + 6).astype(np.uint16)
+TOKENS = np.random.default_rng(0).integers(0, TINY.vocabulary, 16 * 2 + 6).astype(np.uint16)
 UPDATE = RULES.find("update")
 
 
@@ -205,11 +205,11 @@ def test_forward_trajectory_and_lens(family):
 
 
 def evaluated(model):
-    stopping = Stopping(UPDATE, 4, 3)
+    stopping = Stopping(UPDATE, 3, 2)
     statistics = trace(model, TOKENS, stopping, with_nll=True)
     middle = float(np.median(statistics.statistics))
     return [
-        perplexity_over_depths(model, TOKENS, [1, 3], batch=3),
+        perplexity_over_depths(model, TOKENS, [1, 3], batch=2),
         statistics,
         offline(model, TOKENS, stopping, [middle, middle / 2]),
         online(model, TOKENS, stopping, middle),

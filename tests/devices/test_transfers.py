@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from scse.generation import Depth, Generation, Sampling
 from scse.generation.generate import stream
 from scse.progress import SILENT
 from scse.training.distributed import World
+from scse.training.feed import Feed
 from scse.training.trainer import Trainer
 from tinymodels import TINY, some_ids, tiny
 
@@ -102,3 +104,23 @@ def test_a_training_step_is_asked_once_however_many_parts_it_has(tmp_path):
             before = watch.total
             trainer._step(1, SILENT)
             assert watch.total - before == 1, watch.waits
+
+
+def test_a_batch_is_cut_ahead_elsewhere_pinned_and_sent_without_waiting(monkeypatch):
+    made, pinned = [], []
+
+    class Source:
+        def batch(self, step, loops):
+            made.append((step, threading.current_thread() is threading.main_thread()))
+            return some_ids(4, 5), some_ids(4, 5, seed=6)
+
+    monkeypatch.setattr("scse.devices.Tensor.pin_memory", lambda tensor: pinned.append(tensor.shape) or tensor)
+    feed = Feed(Source(), DEVICE)
+    feed.prepare(7, 3)
+    with accelerator() as watch:
+        parts = feed.sent(feed.batch(7, 3), 2, range(2))
+        assert all(part.device == DEVICE for pair in parts for part in pair)
+    assert made == [(7, False)]
+    assert len(pinned) == 4
+    assert watch.total == 0
+    assert feed.batch(8, 3)[0].shape == (4, 5), "what was not prepared is made at once"

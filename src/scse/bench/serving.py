@@ -12,19 +12,19 @@ from torch import Tensor
 from scse.bench.attainable import Times, seconds_per_token
 from scse.bench.rows import Row
 from scse.config import scale
+from scse.devices import CPU, send
 from scse.evaluation.rules import NO_PAST, Codas, ExitRule
 from scse.families import SCSE
 from scse.flops import token_flops
 from scse.generation import GREEDY, Depth, Generation, stream
 from scse.machine import keep_freed_memory
+from scse.measure import clock
 from scse.model import LoopedLM, model_config
 from scse.progress import SILENT, Meter
 from scse.serve.engine import Engine
 from scse.serve.limits import Limits
 from scse.serve.sequence import Sequence, Token, Wanted
 
-# Where one thread computes, its own time is the better clock: it does not run while others have the processor.
-clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
 PROMPT, ROUNDS = 32, 4
 ROWS, MORE_ROWS = 16, 24
 FEWER = (1, 4, 8, 12)
@@ -93,10 +93,10 @@ class ServingBench:
     """Requests whose prompts are through, answered by the plain loop and by the engine, at full depth and with tokens
     that stop earlier; at two depths, and with more requests at once."""
 
-    def __init__(self, scale_name: str, repeats: int) -> None:
-        self.repeats = repeats
+    def __init__(self, scale_name: str, repeats: int, device: torch.device = CPU) -> None:
+        self.repeats, self.device = repeats, device
         self.shape = scale(scale_name)
-        self.model = LoopedLM(model_config(SCSE, self.shape)).eval()
+        self.model = LoopedLM(model_config(SCSE, self.shape)).to(device).eval()
         draw = torch.Generator().manual_seed(0)
         self.ids = torch.randint(0, self.shape.vocabulary, (MORE_ROWS, PROMPT), generator=draw).tolist()
         self.traffic = [
@@ -123,16 +123,21 @@ class ServingBench:
             yield from self._compare(plain, [one for one in self.traffic if one.depths is depths], head)
         yield self._by_rows(head)
 
+    def clock(self) -> float:
+        """Where one thread computes, its own time, which does not run while others have the processor."""
+        alone = self.device == CPU and torch.get_num_threads() == 1
+        return time.process_time() if alone else clock(self.device)
+
     def _engine(self, rows: int) -> Engine:
         return Engine(self.model, Limits(lanes=rows, prefill=rows * PROMPT))
 
     def _decode_plainly(self, traffic: Traffic) -> None:
         steps = stream(self.model, self.ids[: traffic.rows], Generation(Depth(traffic.depths.most), ROUNDS + 1, GREEDY))
         next(steps)
-        begin = clock()
+        begin = self.clock()
         for _ in range(ROUNDS):
             next(steps)
-        traffic.seconds = min(traffic.seconds, (clock() - begin) / (ROUNDS * traffic.rows))
+        traffic.seconds = min(traffic.seconds, (self.clock() - begin) / (ROUNDS * traffic.rows))
 
     def _serve(self, engine: Engine, traffic: Traffic) -> None:
         """The time of a few rounds, from the moment when all have their first token; what is left is cancelled."""
@@ -146,10 +151,10 @@ class ServingBench:
         while not all(sink.loops for sink in sinks):
             engine.tick()
         counters = engine.counters
-        tokens, loops, begin = counters.new_tokens, counters.new_token_loops, clock()
+        tokens, loops, begin = counters.new_tokens, counters.new_token_loops, self.clock()
         while counters.new_tokens - tokens < ROUNDS * traffic.rows:
             engine.tick()
-        seconds, answered = clock() - begin, counters.new_tokens - tokens
+        seconds, answered = self.clock() - begin, counters.new_tokens - tokens
         engine.cancel(sequences)
         engine.tick()
         if seconds / answered < traffic.seconds:
@@ -157,13 +162,14 @@ class ServingBench:
             traffic.mean_loops = (counters.new_token_loops - loops) / answered
 
     def _head_times(self, engine: Engine, meter: Meter) -> Times:
-        outputs = torch.randn(MORE_ROWS, self.shape.width, generator=torch.Generator().manual_seed(0))
+        drawn = torch.randn(MORE_ROWS, self.shape.width, generator=torch.Generator().manual_seed(0))
+        outputs = send(drawn, self.device)
         found = {rows: float("inf") for rows in (*FEWER, ROWS, MORE_ROWS)}
         for rows in [*found] * self.repeats:
-            begin = clock()
+            begin = self.clock()
             with torch.inference_mode():
                 engine.head(outputs[:rows])
-            found[rows] = min(found[rows], clock() - begin)
+            found[rows] = min(found[rows], self.clock() - begin)
             meter.advance()
         return Times(found)
 

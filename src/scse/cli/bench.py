@@ -32,7 +32,8 @@ def run(args: Arguments) -> None:
     from scse.bench.peers import PeersBench
     from scse.bench.serving import ServingBench
     from scse.bench.training import StepBench
-    from scse.devices import device_name, resolve_device
+    from scse.devices import CPU, device_name, resolve_device
+    from scse.errors import UserError
     from scse.progress import progress
     from scse.provenance import provenance
 
@@ -45,7 +46,9 @@ def run(args: Arguments) -> None:
     if args.only in (None, "generation"):
         parts["generation"] = DecodingBench(args.scale, args.repeats, device)
     if args.only in (None, "serving"):
-        parts["serving"] = ServingBench(args.scale, args.repeats)
+        parts["serving"] = ServingBench(args.scale, args.repeats, device)
+    if args.only == "peers" and device != CPU:
+        raise UserError("peers are compared on the CPU alone; use --device cpu")
     if args.only == "peers":  # not among the others: it loads `transformers`
         parts["peers"] = PeersBench(args.scale, args.repeats, args.tokens)
     if args.only == "compiling":  # nor this: it calls a C++ compiler
