@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 import random
 import signal
+import tempfile
 from itertools import groupby
+from pathlib import Path
 
 import pytest
 import torch
 
 from tinymodels import NAMES
+
+# What torch's compiler makes for one instruction set does not compile for another, and its cache does not know that.
+os.environ.setdefault(
+    "TORCHINDUCTOR_CACHE_DIR",
+    str(Path(tempfile.gettempdir()) / f"scse-inductor-{os.getuid()}-{os.environ.get('ATEN_CPU_CAPABILITY', 'best')}"),
+)
 
 # Folders whose files share what takes long to make: one worker has them together.
 TOGETHER = ("report", "lens")
