@@ -77,9 +77,10 @@ audit: $(READY)
 	.venv-audit/bin/pip-audit --no-deps --requirement constraints.txt
 
 # The long form of the robustness tests: over 30,000 cases of bad input, forty writes of every command gone wrong, and
-# damage in hundreds of places per file. Half an hour or so on two cores.
+# damage in hundreds of places per file; and every family through torch's own compiler. Half an hour or so on two cores.
 soak: $(READY)
 	SCSE_FUZZ=3000 SCSE_KILLS=40 SCSE_DAMAGES=500 $(PYTEST) tests/robustness
+	SCSE_COMPILED=all $(PYTEST) tests/devices/test_compilation.py
 
 clean:
 	rm -rf $(VENV) .venv-audit .mypy_cache .ruff_cache .pytest_cache build

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 import pytest
@@ -14,11 +15,24 @@ DEPTHS = (1, 2, 5, 48)
 FAMILIES = [name for name in NAMES if not name.startswith("unshared")]
 
 
-@pytest.fixture(autouse=True)
-def _forgotten():
+@pytest.fixture(autouse=True, scope="module")
+def _forgotten_after():
+    """Families share graphs, so that one after another takes less time; a step that is not compiled any more fails."""
+    with torch._dynamo.config.patch(recompile_limit=100, fail_on_recompile_limit_hit=True):
+        yield
     torch._dynamo.reset()
-    yield
+
+
+@pytest.fixture
+def forgotten():
+    """Nothing has been compiled before."""
     torch._dynamo.reset()
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """Counts what all families let compile."""
+    return counting("eager")
 
 
 def counting(backend):
@@ -57,20 +71,34 @@ def decoding(model, counter):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_depth_and_no_position_compiles_again(family):
-    """Two graphs: the layers, and the update with its mask. More would be a break in one of them. Under a cache of
-    fixed capacity two others; one that grows is not compiled at all."""
-    counter, model = counting("eager"), tiny(family, dtype=torch.float32, spread=0.08)
+def test_no_depth_and_no_position_compiles_again(family, shared):
+    """Two graphs, unless another family has them: the layers, and the update with its mask. More would be a break in
+    one of them. Under a cache of fixed capacity two others; one that grows is not compiled at all."""
+    before, model = shared.frame_count, tiny(family, dtype=torch.float32, spread=0.08)
+    first, *others = compilations(model, shared)
+    assert first - before <= 2
+    assert set(others) == {first}
+    cached, *others = decoding(model, shared)
+    assert cached - first <= 2
+    assert set(others) == {cached}
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_the_two_graphs_are_there():
+    """The test above counts something."""
+    counter, model = counting("eager"), tiny("scse", dtype=torch.float32, spread=0.08)
     assert compilations(model, counter) == [2] * len(DEPTHS)
     assert decoding(model, counter) == [4] * 6
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_layers_of_their_own_compile_until_all_have_been_seen():
     """Blocks of one form share a graph; the last one is the step that has no block left."""
     counts = compilations(tiny("unshared-3", dtype=torch.float32, spread=0.08), counting("eager"))
     assert counts[-1] == counts[-2] <= 4
 
 
+@pytest.mark.usefixtures("forgotten")
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")  # torch's own, of its inputs
 def test_gradients_and_dropout_of_a_compiled_step_are_those_of_the_plain_one():
     found = []
@@ -87,13 +115,17 @@ def test_gradients_and_dropout_of_a_compiled_step_are_those_of_the_plain_one():
         torch.testing.assert_close(compiled[name], plain[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.usefixtures("forgotten")
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_with_torchs_own_compiler():
-    counter, model = counting("inductor"), tiny("scse", dtype=torch.float32, spread=0.08)
+@pytest.mark.parametrize("family", FAMILIES if os.environ.get("SCSE_COMPILED") == "all" else ["scse"])
+def test_with_torchs_own_compiler(family):
+    """One family, because the compiler takes its time; `make soak` has all of them."""
+    counter, model = counting("inductor"), tiny(family, dtype=torch.float32, spread=0.08)
     assert compilations(model, counter) == [2] * len(DEPTHS)
     assert decoding(model, counter) == [4] * 6
 
 
+@pytest.mark.usefixtures("forgotten")
 def test_generation_of_a_compiled_model_keeps_its_shapes():
     """Rows end, and the window slides; the tokens are those of the plain model, from one compilation. The slots of
     the two layers lie in one tensor, which the step writes to."""
