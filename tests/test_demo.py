@@ -93,7 +93,16 @@ def broken(*_):
 
 @pytest.fixture
 def arguments(tmp_path):
-    return ["demo", "--quiet", "--out", str(tmp_path / "demo"), "--report", str(tmp_path / "report")]
+    return [
+        "demo",
+        "--quiet",
+        "--processes",
+        "1",
+        "--out",
+        str(tmp_path / "demo"),
+        "--report",
+        str(tmp_path / "report"),
+    ]
 
 
 def test_a_demo_that_is_stopped_half_way_says_how_to_go_on(arguments, tmp_path, monkeypatch, capsys):
