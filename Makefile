@@ -1,11 +1,11 @@
-# make install | demo | quick | test | docs | test-matrix | test-gpu | test-cluster | browser | soak | coverage | audit
+# make install | demo | quick | test | docs | test-matrix | test-gpu | test-cluster | browser | shells | soak | coverage | audit
 # Each target sets up what it needs; a second run is fast.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
-.PHONY: install demo quick test docs test-matrix test-gpu test-cluster browser soak coverage audit clean
+.PHONY: install demo quick test docs test-matrix test-gpu test-cluster browser shells soak coverage audit clean
 
 install: $(READY)
 
@@ -65,6 +65,12 @@ browser:
 	@if command -v chromium || command -v chromium-browser || command -v google-chrome; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update && apt-get install -y chromium; \
 	else echo "install chromium with this system's packages (Debian: apt install chromium, as root)"; exit 1; fi
+
+# The shells besides bash that completion is written for; without them the tests that ask them are skipped.
+shells:
+	@if command -v zsh && command -v fish; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update && apt-get install -y zsh fish; \
+	else echo "install zsh and fish with this system's packages (Debian: apt install zsh fish, as root)"; exit 1; fi
 
 # Which lines and branches the tests reach, those of the commands that they start included.
 coverage: $(READY)

@@ -37,8 +37,9 @@ from scse.training.distributed import World
 from scse.training.exits import ExitTraining, train_gate
 from scse.training.objectives import TERMS, Objective
 from scse.training.trainer import Trainer
-from tinymodels import SHAPES, TINY, anchored, some_ids, tiny
+from tinymodels import NAMES, SHAPES, TINY, anchored, some_ids, tiny
 
+ANCHORED = [name for name in NAMES if anchored(name)]
 TOKENS = np.random.default_rng(0).integers(0, TINY.vocabulary, 16 * 2 + 6).astype(np.uint16)
 UPDATE = RULES.find("update")
 
@@ -254,9 +255,8 @@ def test_answers_and_completion():
     assert_same(*both(work, "scse"))
 
 
+@pytest.mark.parametrize("family", ANCHORED)
 def test_diagnostics(family, monkeypatch):
-    if not anchored(family):
-        pytest.skip("no anchor")
     monkeypatch.setattr("scse.diagnostics.pointwise.EXPANSION_ITERATIONS", 1)
 
     def work(model):
@@ -267,10 +267,8 @@ def test_diagnostics(family, monkeypatch):
     assert_same(*both(work, family))
 
 
+@pytest.mark.parametrize("family", ANCHORED)
 def test_theory(family):
-    if not anchored(family):
-        pytest.skip("no anchor")
-
     def work(model):
         (found,) = theory(model, TOKENS, 1, 2, 1, SILENT, order=1)
         return found.arriving, found.along, found.loss, found.beta, found.contraction
