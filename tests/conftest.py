@@ -86,6 +86,12 @@ def _threads():
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
 
 
+@pytest.fixture
+def one_thread(_threads):
+    """For tests that hold what is computed here to the bits of a forked command, which has one thread."""
+    torch.set_num_threads(1)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _interrupts_are_heard():
     """A shell starts what runs in its background with Ctrl-C ignored, and the commands under test inherit that."""

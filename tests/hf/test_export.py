@@ -150,6 +150,7 @@ def without_our_package(tmp_path_factory):
 
 
 @torch.no_grad()
+@pytest.mark.usefixtures("one_thread")
 def test_remote_code_works_without_our_package(folders, loaded, without_our_package):
     found = without_our_package(folders / "out", trust=True)
     assert found.returncode == 0, found.stderr
@@ -159,6 +160,7 @@ def test_remote_code_works_without_our_package(folders, loaded, without_our_pack
     assert f"generated {model.generate(ids, max_new_tokens=5, do_sample=False, num_loops=2).tolist()}" in found.stdout
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_fine_tuned_model_loads_without_our_package_wherever_it_was_saved(loaded, without_our_package, tmp_path):
     """Saved by the package, then loaded and saved again where the package is absent: both folders are whole."""
     model = loaded[0]

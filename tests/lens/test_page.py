@@ -24,6 +24,7 @@ def carried(page: str) -> dict:
     return json.loads(data)
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_the_command_writes_the_same_page_every_time(trained, tmp_path):
     file = tmp_path / "text.txt"
     file.write_text(TEXT, encoding="utf-8")

@@ -36,12 +36,15 @@ GRID = ("--vary", "step_scale=0.25,0.5", "--vary", "lr=1e-3,0.002", "--seeds", "
 
 
 def test_a_sweep_is_planned_run_continued_and_extended(place, capsys):
-    plan = answer(capsys, line(place, *GRID, "--plan"))
+    def here(*more):
+        return line(place, *more, out="grid")  # a folder that no other test has
+
+    plan = answer(capsys, here(*GRID, "--plan"))
     assert plan["total"]["runs"] == 8
     assert [row["row"] for row in plan["members"]][:2] == ["step_scale=0.25, lr=0.001", "step_scale=0.25, lr=0.002"]
-    assert not (place / "sweep").exists(), "planning writes nothing"
+    assert not (place / "grid").exists(), "planning writes nothing"
 
-    done = answer(capsys, line(place, *GRID))
+    done = answer(capsys, here(*GRID))
     assert (done["runs"], done["done"], done["finished"], done["failures"]) == (8, 8, True, {})
     assert [row["settings"] for row in done["rows"]] == [
         {"step_scale": 0.25, "lr": 0.001},
@@ -54,13 +57,13 @@ def test_a_sweep_is_planned_run_continued_and_extended(place, capsys):
     assert done["best"]["settings"] == done["rows"][means.index(min(means))]["settings"], "at the deepest depth"
     assert (done["split"], done["best"]["depth"], done["best"]["mean"]) == ("validation", 4, min(means))
 
-    times = {path: path.stat().st_mtime_ns for path in (place / "sweep").rglob("*") if path.name != ".lock"}
-    assert answer(capsys, line(place, *GRID)) == done
+    times = {path: path.stat().st_mtime_ns for path in (place / "grid").rglob("*") if path.name != ".lock"}
+    assert answer(capsys, here(*GRID)) == done
     assert {path: path.stat().st_mtime_ns for path in times} == times, "nothing was done twice"
-    more = answer(capsys, line(place, *GRID, "--vary", "max_loops=8,4", "--seeds", "0", "--plan"))
+    more = answer(capsys, here(*GRID, "--vary", "max_loops=8,4", "--seeds", "0", "--plan"))
     assert (more["total"]["runs"], more["total"]["trained"]) == (8, 4), "8 is what the runs had without a word"
     fewer = ("--vary", "step_scale=.5,0.75", "--vary", "lr=0.001", "--seeds", "0,2", "--depths", "2", "--plan")
-    plan = answer(capsys, line(place, *fewer))
+    plan = answer(capsys, here(*fewer))
     assert (plan["total"]["runs"], plan["total"]["trained"]) == (4, 1), "spelt otherwise, it is the same value"
 
 

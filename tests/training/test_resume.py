@@ -49,6 +49,7 @@ def test_seeds_decide_everything(corpus, tmp_path):
         assert_same_run(tmp_path / "a", tmp_path / "c")
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_sigkill_at_random_moments(corpus, tmp_path):
     """The installed command, killed without warning until it happens to finish."""
     steps, every = 60, ("--checkpoint-every", "5", "--eval-every", "7", "--quiet")
