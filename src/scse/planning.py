@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from scse.config.model import Shape
-from scse.config.training import STRATEGIES, TrainConfig
+from scse.config.training import SHARDED, STRATEGIES, TrainConfig
 from scse.families import FAMILIES
 from scse.flops import layer_flops, token_flops
 
@@ -144,7 +144,7 @@ def weight_bytes(count: int, strategy: str, gpus: int, alone: int = 0, layer: in
     own = WEIGHT + GRADIENT + MOMENTS
     if gpus == 1:
         return count * (own + COPY)
-    if strategy in ("fsdp", "hsdp"):
+    if strategy in SHARDED:
         return count * own / gpus + (count - alone) * (WEIGHT + GRADIENT + COPY) + 2 * min(layer, alone) * 2 * COPY
     return count * (own + COPY + GRADIENT)
 

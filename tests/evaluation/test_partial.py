@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import torch
 
 from scse.config.adaptive import AdaptiveSettings
 from scse.evaluation.budgets import AdaptiveEvaluation
@@ -11,7 +14,7 @@ from scse.evaluation.completion import Completion, complete
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.runs.partial import Partial
 from scse.signals import Terminated
-from tinymodels import tiny
+from tinymodels import TINY, tiny
 
 TOKENS = np.arange(16 * 7 + 5) % 61
 PASSAGES = [Completion([(7 * n + place) % 61 for place in range(4 + n)], 2) for n in range(9)]
@@ -84,6 +87,22 @@ def test_one_that_is_killed_goes_on_from_the_last_time_it_wrote(tmp_path, model,
     model.unrolled = 0
     assert evaluate(model, Partial(tmp_path, {"a": 1})) == undisturbed
     assert model.unrolled == batches, "nor from a file that is damaged"
+
+
+def test_nothing_is_taken_from_before_a_gate_was_trained_again(tmp_path, monkeypatch):
+    model = tiny("scse", spread=0.08, shape=replace(TINY, gate=True))
+    settings = replace(SETTINGS, rule="gate")
+    monkeypatch.setattr(Partial, "forget", lambda self: None)  # as if killed before that
+
+    def evaluated(partial):
+        (row,), _ = AdaptiveEvaluation(model, settings, partial=partial).run(TOKENS, TOKENS)
+        return row.threshold
+
+    before = evaluated(Partial(tmp_path, {"a": 1}))
+    with torch.no_grad():
+        model.recurrence.exit.proj.bias.add_(1.0)
+    after = evaluated(Partial(tmp_path, {"a": 1}))
+    assert after == evaluated(None) != before
 
 
 def test_what_was_done_is_written_from_time_to_time(tmp_path, model, work, monkeypatch):

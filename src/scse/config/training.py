@@ -17,6 +17,7 @@ from scse.errors import UserError, unknown_name
 from scse.precision import TRAINING as PRECISIONS
 
 STRATEGIES = ("ddp", "fsdp", "hsdp")
+SHARDED = STRATEGIES[1:]  # those that divide the weights
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,7 @@ class AdaptiveEvaluation:
         """Where a pass may have stopped before."""
         if self.partial is None:
             return None
-        self.parts.append(self.partial.part(name, **about))
+        self.parts.append(self.partial.part(name, **self.stopping.rule.describe(self.model), **about))
         return self.parts[-1]
 
     def _forget(self) -> None:

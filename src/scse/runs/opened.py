@@ -61,8 +61,8 @@ class Run:
 
     def partial(self, asked: Mapping[str, Any]) -> Partial:
         """Where an evaluation of these weights that asks this may have stopped before."""
-        how = {"precision": self.precision, "device": str(self.device), "weights": file_hash(self.weights)}
-        return Partial(self.folder, {**asked, **how})
+        weights = {"precision": self.precision, "weights": file_hash(self.weights)}
+        return Partial(self.folder, {**asked, **weights, **self.facts()})
 
     def corpus(self, name: str | None, data_dir: str | None, cache_dir: str | None, progress: bool = True) -> Corpus:
         """A corpus (by default the run's own) as tokens of the run's tokenizer."""

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from scse.config.training import SHARDED
 from scse.devices import CPU, resolve_device
 from scse.errors import UserError
 from scse.training.objectives import Objective
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
 T = TypeVar("T")
-SHARDED = ("fsdp", "hsdp")
 
 # How long processes wait for each other before they give up: longer than a leader validates, saves or opens its text,
 # shorter than a night lost on a process that hangs. A large corpus is prepared beforehand (`scse data prepare`).
