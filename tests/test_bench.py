@@ -162,8 +162,22 @@ def test_without_transformers_there_are_no_peers(monkeypatch):
     }
 
 
+class Counted:
+    """A meter that counts."""
+
+    passed = 0.0
+
+    def advance(self, n: float = 1) -> None:
+        self.passed += n
+
+    def describe(self, text: str) -> None:
+        raise AssertionError(text)
+
+
 def test_compiled_and_plain_take_turns(monkeypatch):
     monkeypatch.setattr(LoopedLM, "compile_step", lambda model: setattr(model, "compiled", True))
-    rows = list(CompilingBench("mini", 16, 1).run())
+    bench, meter = CompilingBench("mini", 16, 1), Counted()
+    rows = list(bench.run(meter))
+    assert meter.passed == bench.pieces, "progress ends where it said it would"
     assert [row.unit for row in rows] == ["ms", "×"] * 2
     assert all(row.value > 0 for row in rows)

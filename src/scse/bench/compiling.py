@@ -28,7 +28,7 @@ class CompilingBench:
 
     def __init__(self, scale_name: str, tokens: int, repeats: int, device: torch.device = CPU) -> None:
         self.device, self.repeats = device, max(5, repeats)
-        self.pieces = 2 * self.repeats
+        self.pieces = 4 * self.repeats  # plain and compiled, in every round of two
         shape = scale(scale_name)
         shape = replace(shape, context=max(shape.context, CONTEXT + TOKENS_A_ROUND))
         self.plain, self.compiled = (LoopedLM(model_config(SCSE, shape)).to(device) for _ in range(2))
