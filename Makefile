@@ -20,8 +20,13 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)
 	$(BIN)/scse demo
 
-# Two workers with one thread each: the tests are many and small.
-PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 2
+# The tests start Python hundreds of times, and the demo some: what it compiles is kept, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
+
+# Workers with one thread each, because the tests are many and small; one more than two cores, because some tests wait.
+# On a larger machine: make test WORKERS=8
+WORKERS ?= 3
+PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
 
 # For while you work, within a minute: the laws on the smallest shapes and what is as cheap. No test here starts a process.
 QUICK := tests/test_laws.py tests/test_shapes.py tests/test_identities.py tests/test_golden.py tests/test_trajectory.py \
@@ -33,14 +38,14 @@ quick: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(PYTEST) $(QUICK)
+	$(PYTEST) -n 2 $(QUICK)
 
 test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/bandit -q -c pyproject.toml -r src
-	$(PYTEST)
+	$(PYTEST) -n $(WORKERS)
 
 # The guides and the reference of the public names as pages, without a network: build/site/index.html
 docs: $(READY)
@@ -74,7 +79,7 @@ shells:
 
 # Which lines and branches the tests reach, those of the commands that they start included.
 coverage: $(READY)
-	$(PYTEST) --cov --cov-report=term-missing:skip-covered
+	$(PYTEST) -n $(WORKERS) --cov --cov-report=term-missing:skip-covered
 
 # Known weaknesses of the pinned packages; needs a network that reaches the advisories.
 audit: $(READY)
@@ -85,8 +90,8 @@ audit: $(READY)
 # The long form of the robustness tests: over 30,000 cases of bad input, forty writes of every command gone wrong, and
 # damage in hundreds of places per file; and every family through torch's own compiler. Half an hour or so on two cores.
 soak: $(READY)
-	SCSE_FUZZ=3000 SCSE_KILLS=40 SCSE_DAMAGES=500 $(PYTEST) tests/robustness
-	SCSE_COMPILED=all $(PYTEST) tests/devices/test_compilation.py
+	SCSE_FUZZ=3000 SCSE_KILLS=40 SCSE_DAMAGES=500 $(PYTEST) -n $(WORKERS) tests/robustness
+	SCSE_COMPILED=all $(PYTEST) -n $(WORKERS) tests/devices/test_compilation.py
 
 clean:
 	rm -rf $(VENV) .venv-audit .mypy_cache .ruff_cache .pytest_cache build

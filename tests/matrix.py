@@ -123,7 +123,7 @@ def suite(run: Run, folder: Path, log: Path, seed: int, tests: list[str]) -> Out
     if ALONE not in run.traits and beside.exists():
         (where.parent / "shared").symlink_to(beside)
     home.mkdir()
-    command = [sys.executable, "-m", "pytest", "-n", "2", *(["--shuffle", str(seed)] if SHUFFLED in run.traits else [])]
+    command = [sys.executable, "-m", "pytest", "-n", "3", *(["--shuffle", str(seed)] if SHUFFLED in run.traits else [])]
     missed = []
     if AGAIN in run.traits and not (where / ".pytest_cache").exists():
         missed.append(f"{AGAIN}: the run before it was left out")

@@ -16,7 +16,7 @@ from scse.generation import Depth, KVCache, settle
 from scse.model import LoopedLM
 from tinymodels import SHAPES, TINY, some_ids, tiny
 
-LENGTH, FIRST, CAPACITY = 9, 4, 13
+LENGTH, FIRST, CAPACITY = 8, 4, 12
 REAL = torch.arange(FIRST) >= torch.tensor([0, 3])[:, None]  # the second row has one token
 
 
