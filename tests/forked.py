@@ -136,17 +136,33 @@ def scse(arguments: Sequence[object], input: str | None = None, **keywords) -> s
     return subprocess.CompletedProcess(["scse", *map(str, arguments)], process.returncode, out, err)
 
 
-def two_processes(arguments: Sequence[object]) -> subprocess.CompletedProcess[str]:
-    """What torchrun starts on a machine, without torchrun: two processes that find each other by their environment."""
+def begin_together(arguments: Sequence[object], count: int = 2, python: bool = False, **env: str) -> list[Forked]:
+    """What torchrun starts on a machine, without torchrun: processes that find each other by their environment."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
-    both = [start(arguments, env=os.environ | meeting | {"RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1")]
-    with ThreadPoolExecutor(2) as readers:
-        said = list(readers.map(lambda process: process.communicate(), both))
-    out, err = ("".join(texts) for texts in zip(*said, strict=True))
-    code = max((process.returncode for process in both), key=abs)
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(count)}
+    ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+    return [start(arguments, env=os.environ | meeting | rank | env, python=python) for rank in ranks]
+
+
+def said_by(together: Sequence[Forked]) -> list[tuple[str, str]]:
+    """What each has printed, on stdout and stderr, when all have ended."""
+    with ThreadPoolExecutor(len(together)) as readers:
+        return list(readers.map(lambda process: process.communicate(), together))
+
+
+def several_processes(
+    arguments: Sequence[object], count: int = 2, python: bool = False, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `begin_together` to its end, as one process that said what all did."""
+    together = begin_together(arguments, count, python, **env)
+    out, err = ("".join(texts) for texts in zip(*said_by(together), strict=True))
+    code = max((process.returncode for process in together), key=abs)
     return subprocess.CompletedProcess([*map(str, arguments)], code, out, err)
+
+
+def two_processes(arguments: Sequence[object]) -> subprocess.CompletedProcess[str]:
+    return several_processes(arguments)
 
 
 @functools.cache

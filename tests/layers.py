@@ -24,7 +24,7 @@ LAYERS = {
     "descriptions": ["flops", "planning", "config", "families", "catalogue", "data", "problems"],
     "ground": [
         *("registry", "files", "measure", "devices", "progress", "machine", "signals", "locks", "provenance", "errors"),
-        *("precision", "compiling"),
+        *("precision", "compiling", "processes"),
         "__init__",
     ],
 }

@@ -26,9 +26,9 @@ import torch.distributed as dist
 from scse.config.model import ModelConfig
 from scse.model import LoopedLM, model_config
 from scse.nn.without_storage import matrices_without_storage, without_storage
+from scse.processes import World
 from scse.runs.checkpoint import CheckpointStore
 from scse.runs.restoring import collect, export_model, restore
-from scse.training.distributed import World
 from scse.training.objectives import Objective
 from scse.training.sharding import draw, give_storage, shard
 

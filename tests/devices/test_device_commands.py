@@ -13,11 +13,11 @@ from scse.config import RunOptions
 from scse.devices import compiles, device_name, resolve_device, wide
 from scse.errors import UserError
 from scse.model import LoopedLM
+from scse.processes import world
 from scse.records import FILE, read_records
 from scse.runs import open_run
 from scse.tasks.anchor import Diagnose
 from scse.tasks.base import Selection
-from scse.training.distributed import world
 
 WITHOUT = {"import", "families", "params", "flops", "data", "completion", "report", "compare", "plan", "load-test"}
 INFERRING = {"eval", "adaptive", "pareto", "lambada", "profile", "generate", "lens", "serve"}

@@ -29,11 +29,11 @@ from scse.generation.generate import stream
 from scse.generation.quality import cached_perplexity
 from scse.lens.compute import readings
 from scse.lens.compute import trace as lens_trace
+from scse.processes import World
 from scse.progress import SILENT
 from scse.serve.engine import Engine
 from scse.serve.limits import Limits
 from scse.serve.sequence import Sequence, Wanted
-from scse.training.distributed import World
 from scse.training.exits import ExitTraining, train_gate
 from scse.training.objectives import TERMS, Objective
 from scse.training.trainer import Trainer

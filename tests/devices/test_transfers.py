@@ -19,8 +19,8 @@ from scse.evaluation.rules import RULES, Stopping
 from scse.evaluation.tokenwise import tokenwise
 from scse.generation import Depth, Generation, Sampling
 from scse.generation.generate import stream
+from scse.processes import World
 from scse.progress import SILENT
-from scse.training.distributed import World
 from scse.training.feed import Feed
 from scse.training.trainer import Trainer
 from tinymodels import TINY, some_ids, tiny

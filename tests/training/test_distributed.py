@@ -17,6 +17,7 @@ from runs import command, final_tensors, run
 from scse import cli
 from scse.errors import UserError
 from scse.files import read_json
+from scse.processes import World
 from scse.runs.folder import locked
 from scse.training import distributed, trainer
 from scse.training.objectives import Objective
@@ -99,7 +100,7 @@ def test_two_processes_equal_one_and_continue_each_other(corpus, tmp_path, strat
 
 
 def test_a_batch_that_cannot_be_split(corpus, tmp_path, monkeypatch):
-    class Three(distributed.World):
+    class Three(World):
         def from_leader(self, value):
             return value
 
@@ -122,7 +123,7 @@ def test_what_two_processes_began_one_continues_with_the_same_dropout(corpus, tm
 
 
 def test_processes_that_cannot_share_the_parts_are_told(corpus, tmp_path, monkeypatch, caplog):
-    class Two(distributed.World):
+    class Two(World):
         def from_leader(self, value):
             return value
 

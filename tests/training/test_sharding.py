@@ -17,11 +17,11 @@ from scse.errors import RunFailure
 from scse.model import LoopedLM, model_config
 from scse.nn.without_storage import matrices_without_storage
 from scse.persistence import load_model
+from scse.processes import World
 from scse.runs.checkpoint import CheckpointStore
 from scse.runs.opened import open_run
 from scse.runs.restoring import collect, export_model, model_of, restore
 from scse.runs.shards import whole
-from scse.training.distributed import World
 from scse.training.objectives import Objective
 from scse.training.sharding import draw, give_storage, layers_of_their_own, shard
 from tinymodels import NAMES, SHAPES, some_ids

@@ -21,13 +21,12 @@ from scse.cli.common import (
     add_evaluation,
     add_precision,
     add_rule,
-    open_chosen,
+    opened_together,
     positive_ints,
     print_json,
     print_rows,
     require_picture,
     require_positive,
-    selection_of,
 )
 from scse.tasks.adaptive import CALIBRATION_WINDOWS
 
@@ -78,10 +77,12 @@ def run(args: Arguments) -> None:
         modes=EXAMPLE_MODES if args.mode is None else (args.mode,),
     )
     keep_freed_memory()
-    opened = open_chosen(args.run, args)
-    if args.picture and opened.config.corpus not in PROBLEMS:
-        raise UserError("--picture needs a run on a problem: of text nobody knows how many loops it needs")
-    found = Adaptive().at(opened, selection_of(args), settings).keep(opened)
+    with opened_together(args) as (opened, selection):
+        if args.picture and opened.config.corpus not in PROBLEMS:
+            raise UserError("--picture needs a run on a problem: of text nobody knows how many loops it needs")
+        found = Adaptive().at(opened, selection, settings).keep(opened)
+    if not opened.here.leads:
+        return
     if args.json:
         print_json(found.rows)
     else:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,6 +18,7 @@ from scse.errors import UserError, unknown_name
 from scse.precision import EXACT, INFERENCE
 
 if TYPE_CHECKING:
+    from scse.processes import World
     from scse.runs import Run
     from scse.tasks import Selection
 
@@ -148,16 +151,30 @@ def add_compile(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def open_chosen(folder: str | Path, args: Arguments, float64: bool = False, tokens: int = 0) -> Run:
+def open_chosen(
+    folder: str | Path, args: Arguments, float64: bool = False, tokens: int = 0, here: World | None = None
+) -> Run:
     """A run, opened as the options say. `float64`: such numbers are needed, which not every device has. `tokens` are
-    those to be decoded under a cache, as far as that is known.
+    those to be decoded under a cache, as far as that is known. `here` is one of the processes that open it together.
     """
     from scse.devices import compiles, resolve_device
+    from scse.processes import ALONE
     from scse.runs import open_run
 
-    device = resolve_device(args.device, float64)
+    device = resolve_device(args.device, float64) if here is None else here.device
     compiled = compiles(getattr(args, "compile", OFF), device, tokens)
-    return open_run(folder, device, getattr(args, "precision", EXACT), float64=float64, compiled=compiled)
+    precision = getattr(args, "precision", EXACT)
+    return open_run(folder, device, precision, float64=float64, compiled=compiled, here=here or ALONE)
+
+
+@contextmanager
+def opened_together(args: Arguments) -> Iterator[tuple[Run, Selection]]:
+    """A run and what is read of it, for an evaluation that all processes of `torchrun` make together; or one alone."""
+    from scse.processes import world
+
+    with world(args.device) as here:
+        selection = selection_of(args)
+        yield open_chosen(args.run, args, here=here), replace(selection, show=selection.show and here.leads)
 
 
 def add_batch(parser: argparse.ArgumentParser, unit: str = "windows") -> None:

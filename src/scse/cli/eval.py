@@ -18,11 +18,10 @@ from scse.cli.common import (
     add_compile,
     add_evaluation,
     add_precision,
-    open_chosen,
+    opened_together,
     positive_ints,
     print_rows,
     require_positive,
-    selection_of,
 )
 
 DEPTHS = [1, 2, 4, 8, 12, 16, 24, 32, 48]
@@ -47,13 +46,15 @@ def run(args: Arguments) -> None:
 
     require_positive(args, "batch", "limit")
     keep_freed_memory()
-    opened = open_chosen(args.run, args)
-    selection = selection_of(args)
-    if args.difficulty or (opened.config.problem and not args.cache):
-        found = Accuracy().at(opened, selection, args.depths, args.difficulty)
-    elif args.cache:
-        found = CachedPerplexity().at(opened, selection, args.depths, args.cache)
-    else:
-        found = Perplexity().at(opened, selection, args.depths)
-    found.keep(opened)
-    print_rows(found.rows, args.json, title=found.title)
+    with opened_together(args) as (opened, selection):
+        if args.difficulty or (opened.config.problem and not args.cache):
+            found = Accuracy().at(opened, selection, args.depths, args.difficulty)
+        elif not args.cache:
+            found = Perplexity().at(opened, selection, args.depths)
+        elif opened.here.leads:
+            found = CachedPerplexity().at(opened, selection, args.depths, args.cache)
+        else:
+            return
+        found.keep(opened)
+        if opened.here.leads:
+            print_rows(found.rows, args.json, title=found.title)

@@ -14,11 +14,10 @@ from scse.cli.common import (
     add_compile,
     add_evaluation,
     add_precision,
-    open_chosen,
+    opened_together,
     positive_ints,
     print_rows,
     require_positive,
-    selection_of,
 )
 
 
@@ -36,6 +35,7 @@ def run(args: Arguments) -> None:
 
     require_positive(args, "batch", "limit")
     keep_freed_memory()
-    opened = open_chosen(args.run, args)
-    found = Completion().at(opened, selection_of(args), args.depths).keep(opened)
-    print_rows(found.rows, args.json, title=found.title)
+    with opened_together(args) as (opened, selection):
+        found = Completion().at(opened, selection, args.depths).keep(opened)
+        if opened.here.leads:
+            print_rows(found.rows, args.json, title=found.title)

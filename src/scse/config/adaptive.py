@@ -7,6 +7,7 @@ from typing import Any
 
 EXAMPLE_MODES = ("offline", "online")
 MODES = (*EXAMPLE_MODES, "token")
+SPREAD_MODES = ("offline",)  # whose batches several processes can divide; the others measure one process's time
 
 
 @dataclass(frozen=True)

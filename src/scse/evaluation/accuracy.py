@@ -18,6 +18,7 @@ from scse.data import UNCOUNTED, Sequences
 from scse.evaluation.perplexity import window_count, windows
 from scse.model import LoopedLM
 from scse.progress import progress
+from scse.runs.partial import Found, Partial, over_batches
 
 Right = NDArray[np.bool_]
 
@@ -39,31 +40,51 @@ class Accuracy:
 
 @torch.no_grad()
 def right_answers(
-    model: LoopedLM, data: Sequences, depths: Sequence[int], batch: int, limit: int | None, show: bool = False
+    model: LoopedLM,
+    data: Sequences,
+    depths: Sequence[int],
+    batch: int,
+    limit: int | None,
+    show: bool = False,
+    partial: Partial | None = None,
 ) -> dict[int, Right]:
-    """By depth, whether the likeliest token is the target [N, L]; True where nothing is asked."""
-    found: dict[int, list[Right]] = {depth: [] for depth in depths}
+    """By depth, whether the likeliest token is the target [N, L]; True where nothing is asked.
+
+    With a `partial`, one that was ended goes on where it was.
+    """
     context = model.config.shape.context
     was_training = model.training
     model.eval()
     try:
         with progress("answering", window_count(data, context, limit), "examples", enabled=show) as meter:
-            for ids, targets in windows(data, context, batch, limit):
-                asked = targets != UNCOUNTED
-                given, places, wanted = model.place(ids, asked.flatten().nonzero()[:, 0], targets[asked])
-                answered: dict[int, Tensor] = {}
-                for state in islice(model.unroll(given), max(depths) + 1):
-                    if state.t in found:
-                        outputs = model.outputs(state.hidden).flatten(0, 1)[places]
-                        answered[state.t] = model.head(outputs).argmax(-1) == wanted
-                for depth, same in answered.items():
-                    right = torch.ones_like(asked)
-                    right[asked] = same.cpu()
-                    found[depth].append(right.numpy())
-                meter.advance(len(ids))
+            found = over_batches(
+                windows(data, context, batch, limit),
+                lambda texts: _answered(model, *texts, depths),
+                partial,
+                lambda part: meter.advance(part["examples"]),
+            )
     finally:
         model.train(was_training)
-    return {depth: np.concatenate(parts) for depth, parts in found.items()}
+    if partial:
+        partial.forget()
+    asked = data.targets[: sum(part["examples"] for part in found)] != UNCOUNTED
+    right = {depth: np.ones_like(asked) for depth in depths}
+    for place, depth in enumerate(depths):
+        right[depth][asked] = [answer == "1" for part in found for answer in part["right"][place]]
+    return right
+
+
+def _answered(model: LoopedLM, ids: Tensor, targets: Tensor, depths: Sequence[int]) -> Found:
+    """Of a batch, at each depth: a 1 for every answer that is right and a 0 for every other, in order."""
+    asked = targets != UNCOUNTED
+    given, places, wanted = model.place(ids, asked.flatten().nonzero()[:, 0], targets[asked])
+    answered: dict[int, Tensor] = {}
+    for state in islice(model.unroll(given), max(depths) + 1):
+        if state.t in depths:
+            outputs = model.outputs(state.hidden).flatten(0, 1)[places]
+            answered[state.t] = model.head(outputs).argmax(-1) == wanted
+    same = torch.stack([answered[depth] for depth in depths]).int().tolist()  # fetched together
+    return {"examples": len(ids), "right": ["".join(map(str, row)) for row in same]}
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scse.config.adaptive import MODES, AdaptiveSettings
+from scse.config.adaptive import MODES, SPREAD_MODES, AdaptiveSettings
 from scse.data import UNCOUNTED, Readable, Sequences
 from scse.errors import UserError, checked_choice
 from scse.evaluation.adaptive import AdaptiveResult, offline, online
@@ -20,10 +20,9 @@ from scse.evaluation.calibration import (
     exit_depths,
     trace,
 )
-from scse.evaluation.perplexity import perplexity_over_depths, target_count
+from scse.evaluation.perplexity import target_count, timed_perplexity
 from scse.evaluation.rules import RULES, Stopping
 from scse.evaluation.tokenwise import calibrate_tokens, tokenwise
-from scse.measure import clock, elapsed
 from scse.model import LoopedLM
 from scse.progress import progress
 from scse.runs.partial import Partial
@@ -35,8 +34,9 @@ Place = tuple[float, str]
 class BudgetRow:
     """One budget in one mode, beside the fixed depth nearest to the mean depth that was realised.
 
-    `seconds` of 'offline' is the full trace. `by_difficulty` is of a problem: the mean loops taken by examples whose
-    hardest answer is so hard, or, where tokens stop by themselves, by answers.
+    `seconds` of 'offline' is the full trace; as the fixed depth's, they are added up over batches and processes.
+    `by_difficulty` is of a problem: the mean loops taken by examples whose hardest answer is so hard, or, where tokens
+    stop by themselves, by answers.
     """
 
     budget: float
@@ -61,13 +61,19 @@ class Thresholds:
 
 
 class AdaptiveEvaluation:
-    """One model, calibrated on `validation` and evaluated on `tokens`."""
+    """One model, calibrated on `validation` and evaluated on `tokens`.
+
+    Several processes divide the calibration, what is spread, and the fixed depths beside it. The leader does the rest
+    after that, when nobody waits for it any more.
+    """
 
     def __init__(
         self, model: LoopedLM, settings: AdaptiveSettings, show: bool = False, partial: Partial | None = None
     ) -> None:
         for mode in settings.modes:
             checked_choice("mode", mode, MODES)
+        if partial is not None and not partial.here.leads:
+            settings = replace(settings, modes=tuple(mode for mode in settings.modes if mode in SPREAD_MODES))
         self.model, self.settings, self.show = model, settings, show
         self.partial, self.parts = partial, list[Partial]()
         self.stopping = Stopping(RULES.find(settings.rule), settings.ceiling, settings.batch, settings.limit)
@@ -76,11 +82,17 @@ class AdaptiveEvaluation:
     def run(self, validation: Readable, tokens: Readable) -> tuple[list[BudgetRow], Mapping[Place, str]]:
         """The rows of all budgets that can be reached, and why the others cannot; an error where none can."""
         thresholds = self.calibrate(validation)
-        if not thresholds.found:
+        if not thresholds.found and thresholds.unreachable:
             self._forget()
             raise UserError("; ".join(dict.fromkeys(thresholds.unreachable.values())))
-        results = self.evaluate(tokens, thresholds.found)
-        static = {depth: self._static(tokens, depth) for depth in {_nearest(found) for found in results.values()}}
+        results: dict[Place, AdaptiveResult] = {}
+        static: dict[int, tuple[float, float]] = {}
+        for spread in (True, False):
+            chosen = {place: cut for place, cut in thresholds.found.items() if (place[1] in SPREAD_MODES) == spread}
+            found_now = self.evaluate(tokens, chosen)
+            for depth in sorted({_nearest(found) for found in found_now.values()} - static.keys()):
+                static[depth] = self._static(tokens, depth, spread)
+            results |= found_now
         self._forget()
         rows = []
         for (budget, mode), threshold in thresholds.found.items():
@@ -135,12 +147,13 @@ class AdaptiveEvaluation:
             results |= dict(zip(chosen, found, strict=True))
         return results
 
-    def _static(self, tokens: Readable, depth: int) -> tuple[float, float]:
+    def _static(self, tokens: Readable, depth: int, spread: bool) -> tuple[float, float]:
         """Perplexity and seconds of everything at one depth."""
-        begin = clock(self.model.device)
-        settings = self.settings
-        (found,) = perplexity_over_depths(self.model, tokens, [depth], settings.batch, settings.limit, show=self.show)
-        return found.ppl, elapsed(begin, self.model.device)
+        settings, partial = self.settings, self._part("static", depth=depth) if spread else None
+        (found,), seconds = timed_perplexity(
+            self.model, tokens, [depth], settings.batch, settings.limit, self.show, partial
+        )
+        return found.ppl, seconds
 
     def _part(self, name: str, **about: Any) -> Partial | None:
         """Where a pass may have stopped before."""

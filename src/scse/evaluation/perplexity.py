@@ -17,6 +17,7 @@ from torch import Tensor
 from scse.data import UNCOUNTED, Readable, Sequences
 from scse.devices import wide
 from scse.errors import UserError
+from scse.measure import clock, elapsed
 from scse.model import LoopedLM
 from scse.progress import progress
 from scse.runs.partial import Found, Partial, over_batches
@@ -108,7 +109,6 @@ def _cut(tokens: Readable, context: int, rows: Iterable[int]) -> tuple[Tensor, T
     return torch.from_numpy(cut[:, :-1]), torch.from_numpy(cut[:, 1:])
 
 
-@torch.no_grad()
 def perplexity_over_depths(
     model: LoopedLM,
     tokens: Readable,
@@ -122,6 +122,23 @@ def perplexity_over_depths(
 
     With a `partial`, one that was ended goes on where it was.
     """
+    results, _ = timed_perplexity(model, tokens, depths, batch, limit, show, partial)
+    if partial:
+        partial.forget()
+    return results
+
+
+@torch.no_grad()
+def timed_perplexity(
+    model: LoopedLM,
+    tokens: Readable,
+    depths: Sequence[int],
+    batch: int,
+    limit: int | None,
+    show: bool,
+    partial: Partial | None,
+) -> tuple[list[DepthResult], float]:
+    """The same with the seconds that its batches took, whenever and in whichever process; a `partial` is kept."""
     if not depths or min(depths) < 1:
         raise UserError(f"depths must be at least 1, got {list(depths)}")
     was_training = model.training
@@ -130,7 +147,9 @@ def perplexity_over_depths(
 
     def one(batch: tuple[Tensor, Tensor]) -> Found:
         inputs, targets = batch
-        return {"tokens": counted_targets(targets), "nll": _batch_nll(model, inputs, targets, depths)}
+        begin = clock(model.device)
+        nll = _batch_nll(model, inputs, targets, depths)
+        return {"tokens": counted_targets(targets), "nll": nll, "seconds": elapsed(begin, model.device)}
 
     try:
         with progress("evaluating", target_count(tokens, context, limit), "tok", enabled=show) as meter:
@@ -138,11 +157,10 @@ def perplexity_over_depths(
             found = over_batches(texts, one, partial, lambda part: meter.advance(part["tokens"]))
     finally:
         model.train(was_training)
-    if partial:
-        partial.forget()
     count = sum(part["tokens"] for part in found)
     means = [sum(losses) / count for losses in zip(*(part["nll"] for part in found), strict=True)]
-    return [DepthResult(depth, mean, perplexity(mean), count) for depth, mean in zip(depths, means, strict=True)]
+    results = [DepthResult(depth, mean, perplexity(mean), count) for depth, mean in zip(depths, means, strict=True)]
+    return results, sum(part.get("seconds", 0.0) for part in found)  # which earlier versions did not keep
 
 
 def _batch_nll(model: LoopedLM, inputs: Tensor, targets: Tensor, depths: Sequence[int]) -> list[float]:

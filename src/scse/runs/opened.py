@@ -21,6 +21,7 @@ from scse.model import LoopedLM
 from scse.persistence import WEIGHTS_FILE, load_model
 from scse.precision import EXACT, INFERENCE
 from scse.problems import PROBLEMS
+from scse.processes import ALONE, World
 from scse.registry import require_guests
 from scse.runs.checkpoint import CheckpointStore
 from scse.runs.exits import load_gate
@@ -35,7 +36,7 @@ log = logging.getLogger("scse")
 class Run:
     """`step` is the number of optimiser steps behind the weights, `weights` their file (or the one that names it).
 
-    `precision` is that of the matrix products.
+    `precision` is that of the matrix products. `here` is this process among those that evaluate the run together.
     """
 
     folder: Path
@@ -45,6 +46,7 @@ class Run:
     step: int
     weights: Path
     precision: str = EXACT
+    here: World = ALONE
 
     @property
     def device(self) -> torch.device:
@@ -62,7 +64,9 @@ class Run:
     def partial(self, asked: Mapping[str, Any]) -> Partial:
         """Where an evaluation of these weights that asks this may have stopped before."""
         weights = {"precision": self.precision, "weights": file_hash(self.weights)}
-        return Partial(self.folder, {**asked, **weights, **self.facts()})
+        # Several processes compute on a device each, and all must mean the same evaluation.
+        place = {"device": self.device.type} if self.here.size > 1 else {}
+        return Partial(self.folder, {**asked, **weights, **self.facts(), **place}, self.here)
 
     def corpus(self, name: str | None, data_dir: str | None, cache_dir: str | None, progress: bool = True) -> Corpus:
         """A corpus (by default the run's own) as tokens of the run's tokenizer."""
@@ -80,11 +84,13 @@ def open_run(
     *,
     float64: bool = False,
     compiled: str | bool = OFF,
+    here: World = ALONE,
 ) -> Run:
     """The finished model of a run or, while it is unfinished, its newest checkpoint that verifies.
 
     On a device by name; 'auto' is the accelerator where there is one, and `float64` says that such numbers are needed.
-    With `compiled` ('on', 'off', 'auto', or yes and no), the step is compiled when it is first taken.
+    With `compiled` ('on', 'off', 'auto', or yes and no), the step is compiled when it is first taken. `here` is one of
+    several processes that evaluate the run together.
     """
     folder, place = Path(folder), resolve_device(device, float64)
     checked_choice("precision", precision, INFERENCE)
@@ -104,7 +110,7 @@ def open_run(
     if compiles(compiled, place):
         model.compile_step()
     model.lay_out(precision)
-    return Run(folder, config, model.to(place), tokenizer, step, file, precision)
+    return Run(folder, config, model.to(place), tokenizer, step, file, precision, here)
 
 
 def _newest_model(folder: Path, config: TrainConfig) -> tuple[LoopedLM, int, Path]:

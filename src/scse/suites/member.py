@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from scse.config import RunOptions, assemble
 from scse.errors import RunFailure, UserError
 from scse.machine import keep_freed_memory
+from scse.processes import ALONE, World, world
 from scse.registry import import_guest
 from scse.runs import open_run
 from scse.runs.folder import RunInUse, locked, read_run_config, refuse_changes
@@ -62,13 +63,12 @@ def work(job: Job) -> Result:
     try:
         for path in job.guests:
             import_guest(path)
-        with stops_raise(over_others=True):
+        with stops_raise(over_others=True), world(job.device) as here:
             if job.member.trained():
                 check_settings(job.member)
             elif not train_member(job):
                 return Result(Outcome.STOPPED)
-            if os.environ.get("RANK", "0") == "0":
-                evaluate_member(job)
+            evaluate_member(job, here)
     except STOPS:
         return Result(Outcome.STOPPED)
     except RunInUse:
@@ -97,34 +97,42 @@ def check_settings(member: Member) -> None:
     refuse_changes(member.folder, begun.to_dict(), wanted.to_dict())
 
 
-def evaluate_member(job: Job) -> None:
+def evaluate_member(job: Job, here: World) -> None:
     """Everything that is missing, one evaluation for all columns of one task on one text.
 
-    An evaluation that fails does not keep the others from being made; what went wrong is raised after them.
+    Of several processes the leader holds the run and writes its records. What can be spread comes first, and all take
+    part; the leader does the rest. An evaluation that fails does not keep the others from being made; what went wrong
+    is raised after them.
     """
     member = job.member
-    if not member.missing(job.data_dir):
-        return
     wrong = []
-    with locked(member.folder):
-        run = open_run(member.folder, job.device)
-        for (task, corpus, split), columns in _by_evaluation(member, member.missing(job.data_dir)).items():
-            selection = Selection(corpus, split, member.preset.limit, show=not job.quiet)
+    with locked(member.folder) if here.leads else contextlib.nullcontext():
+        missing = here.from_leader(member.missing(job.data_dir) if here.leads else [])
+        if not missing:
+            return
+        run = open_run(member.folder, here.device, here=here)
+        for (name, corpus, split), columns in _by_evaluation(member, missing).items():
+            task = TASKS.find(name)
+            if not (task.spreads or here.leads):
+                continue
+            selection = Selection(corpus, split, member.preset.limit, show=here.leads and not job.quiet)
             selection = replace(
                 selection, data_dir=job.data_dir, cache_dir=job.cache_dir, sequences=member.arm.sequences
             )
             try:
                 wanted = [*columns, *(_on_the_way(columns) if job.all_depths else ())]
-                wrong += TASKS.find(task).evaluate(run, selection, wanted).keep(run).faults
+                mine = run if task.spreads else replace(run, here=ALONE)
+                wrong += task.evaluate(mine, selection, wanted).keep(mine).faults
             except (UserError, RunFailure) as error:
-                wrong.append(f"{task} on {corpus}: {error}")
+                wrong.append(f"{name} on {corpus}: {error}")
     if wrong:
         raise RunFailure("; ".join(wrong))
 
 
 def _by_evaluation(member: Member, columns: Sequence[Column]) -> dict[tuple[str, str, str], list[Column]]:
+    """The columns of each evaluation: its task, corpus and split. Those that can be spread come first."""
     groups: dict[tuple[str, str, str], list[Column]] = {}
-    for column in columns:
+    for column in sorted(columns, key=lambda column: not TASKS.find(column.task).spreads):
         corpus = member.preset.corpus(member.arm, column)
         assert corpus is not None, "a column without text is never missing"
         groups.setdefault((column.task, corpus, member.preset.split(column)), []).append(column)

@@ -38,6 +38,7 @@ class Accuracy(Task):
 
     name = "accuracy"
     counts_loops = True
+    spreads = True
 
     def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
         return where.asks(self.name, column.depth, settings=_settings(column.difficulty))
@@ -58,7 +59,7 @@ class Accuracy(Task):
         rows, records = [], []
         for hardest, members in _by_set(problem, wanted).items():
             data, digest = corpus.held_out(split.name, hardest), corpus.digest(split.name, hardest)
-            for row in _rows(run, selection, depths, members, data):
+            for row in _rows(run, selection, depths, members, data, digest):
                 asked = where.asks(self.name, row["depth"], settings={"difficulty": row["difficulty"]})
                 rows.append(row)
                 records.append(record_of(run, asked, without(row, "depth", "difficulty"), digest))
@@ -99,10 +100,12 @@ def _by_set(problem: Problem, wanted: Sequence[int | None]) -> dict[int | None, 
 
 
 def _rows(
-    run: Run, selection: Selection, depths: Sequence[int], members: Sequence[int | None], data: Sequences
+    run: Run, selection: Selection, depths: Sequence[int], members: Sequence[int | None], data: Sequences, digest: str
 ) -> list[dict[str, Any]]:
     from scse.evaluation.accuracy import right_answers, score
 
-    right = right_answers(run.model, data, depths, selection.batch, selection.limit, selection.show)
+    batch, limit = selection.batch, selection.limit
+    partial = run.partial({"task": Accuracy.name, "text": digest, "limit": limit, "batch": batch, "depths": depths})
+    right = right_answers(run.model, data, depths, batch, limit, selection.show, partial)
     found = [score(data, right[depth], depth, difficulty) for difficulty in members for depth in depths]
     return [asdict(one) for one in found if one is not None]

@@ -39,6 +39,7 @@ class Adaptive(Task):
     """Perplexity and realised mean depth at a mean loop budget."""
 
     name = "adaptive"
+    spreads = True
 
     def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
         settings = in_suites((), where.limit)

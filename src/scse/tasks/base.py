@@ -129,17 +129,23 @@ class Evaluated:
     faults: list[str] = field(default_factory=list)
 
     def keep(self, run: Run) -> Evaluated:
-        """Append the records to the run's own file."""
-        append_records(run.folder / FILE, self.records)
+        """Append the records to the run's own file; of several processes the leader does."""
+        if run.here.leads:
+            append_records(run.folder / FILE, self.records)
         return self
 
 
 class Task(ABC):
-    """A way to evaluate a run. `counts_loops`: the depth of its columns is a number of loops, which can be narrowed."""
+    """A way to evaluate a run. `counts_loops`: the depth of its columns is a number of loops, which can be narrowed.
+
+    `spreads`: several processes may evaluate together. Such a task goes through its batches with `over_batches` and a
+    partial of the run, and does nothing long by itself. Others are left to the process that leads.
+    """
 
     name: ClassVar[str]
     table: ClassVar[str] = "scse.tasks:TASKS"
     counts_loops: ClassVar[bool] = False
+    spreads: ClassVar[bool] = False
 
     @abstractmethod
     def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Completion(Task):
 
     name = "completion"
     counts_loops = True
+    spreads = True
 
     def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
         return where.asks(self.name, column.depth)

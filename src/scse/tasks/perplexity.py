@@ -30,6 +30,7 @@ class Perplexity(Task):
 
     name = "perplexity"
     counts_loops = True
+    spreads = True
 
     def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
         return where.asks(self.name, column.depth)

@@ -19,7 +19,7 @@ from scse.runs.shards import fill, whole
 from scse.training.objectives import Objective
 
 if TYPE_CHECKING:
-    from scse.training.distributed import World
+    from scse.processes import World
 
 
 def shard(objective: Objective, here: World, precision: str, replicated: bool) -> None:

@@ -24,6 +24,7 @@ from scse.measure import clock, elapsed
 from scse.model import LoopedLM
 from scse.nn.without_storage import matrices_without_storage, without_storage
 from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, verify_model
+from scse.processes import World, world
 from scse.progress import Meter, progress
 from scse.recurrence import build as build_recurrence
 from scse.runs.checkpoint import Checkpoint, CheckpointStore, Saving, Validation
@@ -33,7 +34,7 @@ from scse.runs.restoring import collect, export_model, refuse_misfit, restore
 from scse.runs.shards import is_shard
 from scse.signals import stops_ask
 from scse.training.batches import batch_source
-from scse.training.distributed import World, accumulating, distribute, gathered, world
+from scse.training.distributed import accumulating, distribute, gathered, shards
 from scse.training.feed import Feed
 from scse.training.objectives import TERMS, Objective
 from scse.training.optimiser import learning_rate, make_optimiser, resolve_precision
@@ -96,7 +97,7 @@ class Trainer:
         self.micro_batches = self._micro_batches()
         self.batches = batch_source(corpus, self.config)
         self.feed = Feed(self.batches, here.device)
-        self.sharded = here.shards(options.strategy)
+        self.sharded = shards(here, options.strategy)
         with matrices_without_storage() if self.sharded else contextlib.nullcontext():
             self.model = LoopedLM(self.config.model, seed=initialisation_seed(self.config.seed)).train()
         if not self.sharded:
