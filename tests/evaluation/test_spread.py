@@ -18,7 +18,6 @@ from test_partial import PASSAGES, SETTINGS, TOKENS
 
 import forked
 from runs import run, write_corpus
-from scse.cli import main
 from scse.config import RunOptions, assemble, protocol
 from scse.data import Sequences
 from scse.errors import RunFailure, UserError
@@ -122,7 +121,7 @@ class Group:
 def test_several_find_what_one_finds_and_compute_no_batch_twice(tmp_path, work, size):
     evaluate, batches = work
     together = Group(size)
-    assert together.run(evaluate, tmp_path) == [evaluate(tiny("scse", spread=0.08), None)] * size
+    assert together.run(evaluate, tmp_path) == Group(1).run(evaluate, tmp_path) * size
     assert together.unrolled == batches
     assert list(tmp_path.iterdir()) == []
 
@@ -136,7 +135,7 @@ def test_a_share_that_was_stopped_goes_on_where_it_was(tmp_path, work, then):
     files = sorted(path.name.partition("-")[2] for path in (tmp_path / FOLDER).iterdir())
     assert files == ["1-of-2.json", "2-of-2.json"]
     again = Group(then)
-    assert again.run(evaluate, tmp_path) == [evaluate(tiny("scse", spread=0.08), None)] * then
+    assert again.run(evaluate, tmp_path) == Group(1).run(evaluate, tmp_path) * then
     assert stopped.unrolled + again.unrolled == batches, "nothing is computed twice"
     assert list(tmp_path.iterdir()) == []
 
@@ -207,7 +206,7 @@ def numbers(records):
 
 @pytest.mark.parametrize("kind", COMMANDS)
 def test_a_command_in_several_processes_speaks_and_records_once(trained, tmp_path, kind):
-    assert main(line(trained, kind, tmp_path / "one")) == 0
+    assert forked.scse(line(trained, kind, tmp_path / "one")).returncode == 0
     alone = numbers(tmp_path / "one" / "records.jsonl")
     for size in (2, 3):
         out = tmp_path / str(size)
@@ -243,7 +242,7 @@ def kept_by_both(folder):
 
 
 def test_a_stop_is_heard_while_one_process_works_and_another_waits(trained, tmp_path):
-    main(line(trained, "perplexity", tmp_path / "one"))
+    forked.scse(line(trained, "perplexity", tmp_path / "one"))
     wanted = line(trained, "perplexity", tmp_path / "two")
     script = HALFWAY.format(then="time.sleep(600)")
     both = forked.begin_together(["-c", script, *wanted], python=True)

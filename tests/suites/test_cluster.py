@@ -392,6 +392,24 @@ def test_a_member_in_several_processes(tmp_path, monkeypatch, how):
         assert result.reason == "its processes ended with code 3"
 
 
+def test_a_member_is_trained_and_evaluated_by_all_its_processes(place, smaller, capsys):
+    """What can be spread is, the leader does the rest, and the records are those of one process on the same weights."""
+    chosen = {"runs": "together", "only": "scse", "limit": 40, "depths": "8"}
+    arguments = line(place, "run", "forcing-controls", **chosen)[1:]
+    assert main(line(place, "plan", "forcing-controls", **chosen)[1:]) == 0
+    (member,) = json.loads(capsys.readouterr().out)["members"]
+    (task,) = sending.write_submission(place / "together", [member["run"]], requeues=0)
+    sent = {sending.TASK: str(task.folder), sending.INDEX: str(task.index)}
+    done = forked.several_processes([*arguments, "--processes-per-member", "2", *SMALLER], **sent)
+    assert task.told() == Result(Outcome.DONE), done.stderr
+    together, records = numbers(place / "together"), place / "together" / member["run"] / "records.jsonl"
+    assert len(records.read_text().splitlines()) == len(together)
+    assert {record.identity["task"] for record in read_records([records])} == {"perplexity", "diagnose"}
+    records.unlink()
+    assert forked.scse([*arguments, *SMALLER]).returncode == 0
+    assert numbers(place / "together") == together
+
+
 class Worker:
     """A process that has ended before anybody looks."""
 
