@@ -21,7 +21,7 @@ def add_sending(parser: argparse.ArgumentParser) -> None:
     from scse.suites.sending import REQUEUES
     from scse.suites.slurm import DEFAULTS
 
-    parser.add_argument("--processes-per-member", type=int, default=1, metavar="N", help="train and evaluate each in N processes")
+    parser.add_argument("--processes-per-member", type=int, default=1, metavar="N", help="work on each in N processes")
     parser.add_argument("--requeues", type=int, default=REQUEUES, metavar="N", help="times a stopped member goes on")
     parser.add_argument("--checkpoint-every", type=int, metavar="N", help="save every N steps (default 200)")
     add_checkpoint_minutes(parser)
