@@ -111,10 +111,11 @@ def run_demo(
 ) -> Demo | None:
     """Train, evaluate and diagnose what is missing, then show it; None when asked to stop, and the rest is saved.
 
-    `processes` members at a time. By default two on a CPU: models this small leave a second thread little to do.
+    `processes` members at a time. By default three on a CPU of several cores: models this small leave a second thread
+    little to do, and with one process more than two cores none of them is idle while the last model is evaluated.
     """
     on_cpu = resolve_device(device).type == "cpu"
-    processes = processes or (2 if on_cpu and torch.get_num_threads() > 1 else 1)
+    processes = processes or (3 if on_cpu and torch.get_num_threads() > 1 else 1)
     preset = size.preset()
     chasing = members([CHASE], preset, folder)
     wanted = [*chasing, *members([DEMO], preset, folder)]
