@@ -12,9 +12,10 @@ import pytest
 
 from runs import run, write_corpus
 from scse.cli import main
+from scse.cli.compare import left_aside
 from scse.config import Parent, assemble
 from scse.records import append_records, identity, new_record
-from scse.records.comparison import compare
+from scse.records.comparison import compare, evaluation_of
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -123,6 +124,19 @@ def test_what_is_missing_is_said():
     plain, fast = found.rows
     assert (plain.missing(eight), plain.missing(sixteen), fast.missing(eight)) == ([], [1], [0])
     assert fast.summary(eight) is None
+
+
+def test_what_was_measured_by_other_metrics_is_set_aside():
+    other = record(1, lr=1e-2)
+    other = replace(other, metrics={"accuracy": 0.5})
+    found = compare([record(0), other], "ppl")
+    assert [row.values != {} for row in found.rows] == [True]
+    (aside,) = found.aside
+    assert (aside.seeds, aside.metrics) == ({1}, {"accuracy"})
+    assert "lr" not in found.differing, "what is not shown tells nothing apart"
+    said = "not here: 1 run without ppl; what was measured of them: accuracy (--metric)"
+    assert left_aside(found, "ppl") == said
+    assert not compare([record(0), other], "accuracy").rows[0].missing(evaluation_of(other))
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,8 @@
 
 RUNS are run folders, folders that hold runs, or record files. Everything that was evaluated and has the metric becomes
 a column: each depth or budget of each task on each text. Evaluations of different text, or of the same text with
-another tokenizer, never share a column. Runs without an evaluation are shown as missing.
+another tokenizer, never share a column. Runs without an evaluation are shown as missing; those that were evaluated by
+other metrics only are counted below the table.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ def run(args: Arguments) -> None:
         print_text(f"not at the same compute, mean depths differ by more than {100 * DEPTH_TOLERANCE:.0f} %: {said}")
     if common := in_common(found):
         print_text(common)
+    if found.aside:
+        print_text(left_aside(found, args.metric))
     if found.tokens_differ():
         print_text("columns of different tokens (another text or tokenizer) cannot be compared with each other")
     if len(records) < sum(len(read_records([path])) for path in files):
@@ -114,6 +117,14 @@ def in_common(found: Comparison) -> str:
     return f"all runs: {', '.join(common)}" if common else ""
 
 
+def left_aside(found: Comparison, metric: str) -> str:
+    """'not here: 3 runs without ppl; what was measured of them: accuracy, exact (--metric)'"""
+    runs = sum(len(row.seeds) for row in found.aside)
+    others = ", ".join(sorted(set().union(*(row.metrics for row in found.aside))))
+    count = "1 run" if runs == 1 else f"{runs} runs"
+    return f"not here: {count} without {metric}; what was measured of them: {others} (--metric)"
+
+
 def shown(found: Comparison) -> list[dict[str, Any]]:
     """A row for people: what differs, then the numbers."""
     rows, headers = [], found.headers()
@@ -163,4 +174,5 @@ def as_json(found: Comparison, metric: str) -> dict[str, Any]:
             cells.append(one)
         rows.append({"settings": {name: row.settings.get(name) for name in found.differing}, "results": cells})
     columns = [{"column": headers[c], **vars(c)} for c in found.columns]
-    return {"metric": metric, "shared": found.shared, "columns": columns, "rows": rows}
+    aside = [{"settings": row.settings, "metrics": sorted(row.metrics)} for row in found.aside]
+    return {"metric": metric, "shared": found.shared, "columns": columns, "rows": rows, "aside": aside}

@@ -48,13 +48,15 @@ class Evaluation:
 class Row:
     """The runs of one way of training: numbers by evaluation and seed. `seeds` are all that are known of.
 
-    `loops` are the mean depths at which numbers of adaptive depth were had, by evaluation and seed.
+    `loops` are the mean depths at which numbers of adaptive depth were had, by evaluation and seed. `metrics` are all
+    that their records have.
     """
 
     settings: Settings
     seeds: set[int] = field(default_factory=set)
     values: dict[Evaluation, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
     loops: dict[Evaluation, dict[int, float]] = field(default_factory=lambda: defaultdict(dict))
+    metrics: set[str] = field(default_factory=set)
 
     def summary(self, evaluation: Evaluation) -> Summary | None:
         found = self.values.get(evaluation)
@@ -71,12 +73,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`differing` names the settings that tell rows apart, `shared` holds the others."""
+    """`differing` names the settings that tell rows apart, `shared` holds the others. `aside` are rows that were
+    evaluated, but not by the metric: a problem's runs have an accuracy and no perplexity, say.
+    """
 
     rows: list[Row]
     columns: list[Evaluation]
     differing: list[str]
     shared: Settings
+    aside: list[Row]
 
     def telling(self) -> list[str]:
         """The first of the differing settings that tell all rows apart; the others follow from them."""
@@ -144,6 +149,7 @@ def compare(
     for record in records:
         row = _row(rows, settings_of(record.identity))
         row.seeds.add(record.seed)
+        row.metrics |= record.metrics.keys()
         if metric in record.metrics and task in (None, record.identity["task"]):
             evaluation = evaluation_of(record)
             columns[evaluation] = None
@@ -152,10 +158,11 @@ def compare(
                 row.loops[evaluation][record.seed] = float(record.metrics[MEAN_DEPTH])
     for settings, seed in others:
         _row(rows, settings).seeds.add(seed)
-    found = list(rows.values())
+    found = [row for row in rows.values() if row.values or not row.metrics]
+    aside = [row for row in rows.values() if row.metrics and not row.values]
     differing, shared = _told_apart([row.settings for row in found])
     found.sort(key=lambda row: [_sortable(row.settings.get(name)) for name in differing])
-    return Comparison(found, sorted(columns, key=lambda c: c.order), differing, shared)
+    return Comparison(found, sorted(columns, key=lambda c: c.order), differing, shared, aside)
 
 
 def _row(rows: dict[str, Row], settings: Settings) -> Row:
