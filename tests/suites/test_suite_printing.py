@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from scse.cli import main
 from scse.cli.suite import duration
 from scse.runs import open_run
 from scse.suites import SUITES, member
+from scse.suites.needed import unavailable_columns
+from scse.suites.presets import find_preset
 from scse.suites.suite import Column
 from scse.tasks import TASKS, Selection
 
@@ -53,7 +56,7 @@ def test_the_plan_and_the_status_are_tables_for_people(place, known_speed, capsy
     assert (first[0][-5:], second[0][-5:]) == ("seed0", "seed1")
     assert first[4].endswith("e+13")
     assert float(first[5].removesuffix(" s")) == pytest.approx(float(first[4]) / 1e12, abs=1)
-    assert "2 runs, 0 of them trained; " in printed
+    assert "2 runs, 0 trained; " in printed
     absent = "not available at this size, or not at hand: transfer: C4 T=8, transfer: C4 T=48\n"
     assert printed.endswith(absent)
 
@@ -152,3 +155,12 @@ def test_a_suite_gets_its_columns_from_one_evaluation(tiny_run, task, depths):
     selection = Selection(limit=1, data_dir=str(tiny_run / "data"), cache_dir=str(tiny_run / "cache"), show=False)
     found = TASKS.find(task).evaluate(open_run(tiny_run / "run"), selection, columns)
     assert [(record.identity["task"], record.depth) for record in found.records] == [(task, depth) for depth in depths]
+
+
+def test_a_column_that_the_chosen_rows_do_not_have_is_not_called_unavailable():
+    rivals, preset = SUITES.find("rivals"), find_preset("mini", None, None)
+    assert any(column.protocols == ("pointer-chase",) for column in rivals.columns)
+    on_text = replace(rivals, arms=tuple(replace(arm, kept=arm.protocol != "wikitext-2") for arm in rivals.arms))
+    assert unavailable_columns([on_text], preset) == []
+    elsewhere = Column("C4", data="c4", protocols=("wikitext-2",))
+    assert unavailable_columns([replace(on_text, columns=(elsewhere,))], preset) == ["rivals: C4"]

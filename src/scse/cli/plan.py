@@ -152,11 +152,11 @@ def here(folder: Path, flops: float) -> dict[str, float]:
 def show(answer: dict[str, Any], args: Arguments) -> None:
     from scse.cli.suite import duration
     from scse.planning import ACCELERATORS, GIB, NARROW
+    from scse.report.wording import plural
 
     size = f"{amount(answer['parameters'])} parameters, {answer['steps']:,} steps, " if "parameters" in answer else ""
-    plural = "" if answer["runs"] == 1 else "s"
     work = f"{amount(answer['tokens'])} tokens, {answer['flops']:.1e} FLOP of training"
-    print_text(f"{answer['runs']} run{plural}: {size}{work}")
+    print_text(f"{plural(answer['runs'], 'run')}: {size}{work}")
     rows = [
         {
             "accelerator": row["accelerator"],

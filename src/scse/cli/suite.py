@@ -108,6 +108,7 @@ def show_plan(args: Arguments) -> None:
 
 def print_plan(args: Arguments, preset: str, chosen: Sequence[Member], runs: Path, absent: Sequence[str]) -> None:
     """What is done and what is left to do, member by member and together."""
+    from scse.report.wording import plural
     from scse.suites.cost import Estimator  # loads torch: mistakes have been told before
 
     estimator, rows, costs = Estimator(runs, args.device), [], []
@@ -128,7 +129,7 @@ def print_plan(args: Arguments, preset: str, chosen: Sequence[Member], runs: Pat
         return
     print_rows([for_people(row) for row in rows], False, spare=("speed", "row"))
     print_text(
-        f"{total['runs']} runs, {total['trained']} of them trained; {total['flops']:.1e} FLOP and about "
+        f"{plural(total['runs'], 'run')}, {total['trained']} trained; {total['flops']:.1e} FLOP and about "
         f"{duration(total['seconds'])} to go in one process on this machine.\n"
         "'measured' times follow the speed of runs of the same shape here, 'estimated' ones half the rate at which "
         "this machine multiplies matrices; evaluation is counted roughly."

@@ -76,13 +76,14 @@ def available(preset: Preset, arm: Arm, column: Column, data_dir: str | None = N
 
 
 def unavailable_columns(suites: Iterable[Suite], preset: Preset, data_dir: str | None = None) -> list[str]:
-    """'suite: header' of the columns that stay empty at this size."""
-    return [
-        f"{suite.name}: {column.header}"
-        for suite in suites
-        for column in suite.columns
-        if not any(available(preset, arm, column, data_dir) for arm in suite.arms)
-    ]
+    """'suite: header' of the columns that stay empty at this size, though the chosen rows have such a number."""
+    found = []
+    for suite in suites:
+        for column in suite.columns:
+            concerned = [arm for arm in suite.asked if column.concerns(arm.family, arm.protocol)]
+            if concerned and not any(available(preset, arm, column, data_dir) for arm in concerned):
+                found.append(f"{suite.name}: {column.header}")
+    return found
 
 
 def members(suites: Sequence[Suite], preset: Preset, runs: Path, seeds: Sequence[int] | None = None) -> list[Member]:

@@ -122,9 +122,7 @@ class Preset:
 
     def corpus(self, arm: Arm, column: Column) -> str | None:
         """The corpus an arm's column is evaluated on, None where this preset has none for it."""
-        if (column.only and arm.family not in column.only) or (
-            column.protocols and arm.protocol not in column.protocols
-        ):
+        if not column.concerns(arm.family, arm.protocol):
             return None
         if column.data is None:
             return self._own(arm)

@@ -66,6 +66,10 @@ class Column:
         """Whether another measurement of the same model gives another number."""
         return self.metric in ("latency_ms", "tokens_per_second", "time")
 
+    def concerns(self, family: str, protocol: str) -> bool:
+        """Whether the runs of a family by a protocol have such a number."""
+        return (not self.only or family in self.only) and (not self.protocols or protocol in self.protocols)
+
     def parts(self) -> tuple[Column, ...]:
         """The columns of single depths behind this one: itself, or the two that a change is between."""
         plain = replace(self, since=None)
