@@ -114,26 +114,19 @@ def run_demo(
     `processes` members at a time. By default three on a CPU of several cores: models this small leave a second thread
     little to do, and with one process more than two cores none of them is idle while the last model is evaluated.
     """
+    preset = size.preset()
+    chasing, texts = members([CHASE], preset, folder), members([DEMO], preset, folder)
     on_cpu = resolve_device(device).type == "cpu"
     processes = processes or (3 if on_cpu and torch.get_num_threads() > 1 else 1)
-    preset = size.preset()
-    chasing = members([CHASE], preset, folder)
-    wanted = [*chasing, *members([DEMO], preset, folder)]
-    alone = processes == 1
-    jobs = [Job(member, cache_dir=cache_dir, quiet=quiet or not alone, device=device) for member in wanted]
-    if not alone and any(settled(job) is None for job in jobs):
-        log.info("training and evaluating %d small models, %d at a time: some minutes", len(jobs), processes)
-    results = run_jobs(jobs, in_this_process if alone else in_processes(processes))
-    failed = [(member, r.reason) for member in wanted if (r := results.get(member.name)) and r.reason]
-    if len(results) < len(wanted) or any(result.outcome is Outcome.STOPPED for result in results.values()):
+    failed = _worked_off([*chasing, *texts], cache_dir, quiet, device, processes)
+    if failed is None:
         return None
-    records = [record for member in wanted for record in member.records()]
+    records = [record for member in (*chasing, *texts) for record in member.records()]
     for member, reason in failed:
         # An evaluation may fail on its own, such as a budget that no threshold reaches: the rest is still shown.
         suite = CHASE if member in chasing else DEMO
         if not values_of(records, preset, member.arm, suite.columns[0]):
             raise RunFailure(f"{member.name} failed: {reason}")
-    texts = [member for member in wanted if member not in chasing]
     taken = exits({member.arm.family: member.folder for member in chasing}, size.windows, device)
     links = {**write_lenses(chasing, texts, report), EXIT_DEPTHS: "loops taken over hops needed"}
     write_report([SHOWN, DEMO], preset, records, report, links)
@@ -142,6 +135,7 @@ def run_demo(
     adaptive = shown.adaptive(_ADAPTIVE, 2)
     depths, anchor = shown.rows(loops(*DEPTHS), 2), shown.rows([FIRST_BIAS, LATE_BIAS, LATE_ENERGY], 4)
     chase = accuracies(preset, records)
+    reasons = [f"{member.arm.family}: {reason}" for member, reason in failed]
     return Demo(
         chase=chase,
         exits=taken,
@@ -149,15 +143,24 @@ def run_demo(
         depths=depths,
         adaptive=adaptive,
         anchor=anchor,
-        findings=[
-            *findings(depths),
-            *anchor_findings(anchor),
-            *budget_findings(adaptive),
-            *(f"{member.arm.family}: {reason}" for member, reason in failed),
-        ],
+        findings=[*findings(depths), *anchor_findings(anchor), *budget_findings(adaptive), *reasons],
         texts=written(next(member for member in texts if member.arm.name == "scse"), device),
         page=report / "index.html",
     )
+
+
+def _worked_off(
+    wanted: Sequence[Member], cache_dir: str | None, quiet: bool, device: str, processes: int
+) -> list[tuple[Member, str]] | None:
+    """Train and evaluate what is missing of the members. Those that failed, and why; None when asked to stop."""
+    alone = processes == 1
+    jobs = [Job(member, cache_dir=cache_dir, quiet=quiet or not alone, device=device) for member in wanted]
+    if not alone and any(settled(job) is None for job in jobs):
+        log.info("training and evaluating %d small models, %d at a time: some minutes", len(jobs), processes)
+    results = run_jobs(jobs, in_this_process if alone else in_processes(processes))
+    if len(results) < len(wanted) or any(result.outcome is Outcome.STOPPED for result in results.values()):
+        return None
+    return [(member, r.reason) for member in wanted if (r := results[member.name]).reason]
 
 
 @dataclass(frozen=True)
