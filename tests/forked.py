@@ -154,11 +154,23 @@ def said_by(together: Sequence[Forked]) -> list[tuple[str, str]]:
 def several_processes(
     arguments: Sequence[object], count: int = 2, python: bool = False, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run `begin_together` to its end, as one process that said what all did."""
+    """Run `begin_together` to its end, as one process that said what all did. As under torchrun, one that fails ends
+    the others."""
     together = begin_together(arguments, count, python, **env)
-    out, err = ("".join(texts) for texts in zip(*said_by(together), strict=True))
-    code = max((process.returncode for process in together), key=abs)
-    return subprocess.CompletedProcess([*map(str, arguments)], code, out, err)
+    failures: list[int] = []
+
+    def end(process: Forked) -> tuple[str, str]:
+        said = process.communicate()
+        if process.returncode:
+            failures.append(process.returncode)
+            for other in together:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(other.pid, signal.SIGTERM)
+        return said
+
+    with ThreadPoolExecutor(count) as readers:
+        out, err = ("".join(texts) for texts in zip(*readers.map(end, together), strict=True))
+    return subprocess.CompletedProcess([*map(str, arguments)], failures[0] if failures else 0, out, err)
 
 
 def two_processes(arguments: Sequence[object]) -> subprocess.CompletedProcess[str]:

@@ -18,7 +18,7 @@ from scse.cli.text import Fitted, print_text, wrapped
 from scse.errors import RunFailure, UserError, unknown_name
 from scse.signals import Terminated, stops_raise
 
-SECONDS_TO_SPEAK = 10.0
+SECONDS_TO_SPEAK = 30.0
 
 # name -> what `scse --help` says; the module is scse.cli.<name>, with _ for - and after a name that Python keeps
 COMMANDS = {
