@@ -169,6 +169,16 @@ def test_a_process_that_fails_alone_speaks_for_itself(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("scse: process 1: unknown command 'trian'; did you mean 'train'?")
 
 
+def test_what_each_process_would_do_by_itself_is_refused(monkeypatch, capsys):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
+    assert cli.main(["diagnose", "runs/mine"]) == 2
+    assert capsys.readouterr().err == (
+        "scse: 'scse diagnose' runs in one process; start it without torchrun, or unset WORLD_SIZE\n"
+    )
+    assert set(cli.TOGETHER) <= set(cli.COMMANDS)
+
+
 def test_gradients_are_exchanged_once_a_step(tmp_path):
     """One process that believes to be one of several: what counts is when it would speak to the others."""
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)

@@ -52,6 +52,9 @@ COMMANDS = {
     "completion": "a script that lets bash, zsh or fish complete commands, options and names",
 }
 
+# Those that the processes of torchrun carry out together; any other would be done, and recorded, by each of them.
+TOGETHER = ("train", "eval", "adaptive", "lambada", "suite", "sweep")
+
 
 def usage() -> str:
     width, terminal = max(map(len, COMMANDS)), shutil.get_terminal_size().columns
@@ -100,7 +103,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return complain(f"{where}{error.strerror or error}; mend this and run the same command again", 1)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
-            if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            if processes() > 1:
                 wait_for_another_process_to_speak()  # the connection to it may be all that failed here
             raise
         return complain("not enough memory; use a smaller model, batch or context, or --recompute", 2)
@@ -121,6 +124,11 @@ def complain(message: object, code: int) -> int:
         wait_for_another_process_to_speak()
         print_text(f"scse: process {os.environ['RANK']}: {message}", sys.stderr)
     return code
+
+
+def processes() -> int:
+    """How many torchrun has started."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def leads() -> bool:
@@ -150,6 +158,8 @@ def dispatch(arguments: list[str]) -> int:
         return 0
     if name not in COMMANDS:
         raise unknown_name("command", name, COMMANDS, hint="'scse --help' lists all")
+    if processes() > 1 and name not in TOGETHER:
+        raise UserError(f"'scse {name}' runs in one process; start it without torchrun, or unset WORLD_SIZE")
     rest, files = take_imports(rest)
     let_in(files)
     args = command_parser(name).parse(rest)
