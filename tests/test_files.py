@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import pytest
 
-from scse.files import replacing, replacing_folder
+from scse.files import find_below, replacing, replacing_folder
 
 HERE = os.uname().nodename
 NO_PROCESS = 2**22 + 1  # beyond the largest number that Linux gives to a process
@@ -30,6 +31,22 @@ def test_what_a_living_writer_of_another_user_is_at_is_left_alone(tmp_path, monk
     with replacing(tmp_path / "out.json") as temporary:
         temporary.write_text("ours")
     assert theirs.read_text() == "half"
+
+
+def test_files_are_found_while_others_work_there(tmp_path, monkeypatch):
+    for place in ("b/seed0", "a", ".jobs", "a/.evaluating", "a/gone"):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        (tmp_path / place / "records.jsonl").touch()
+    plainly = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("gone"):
+            shutil.rmtree(path)
+        return plainly(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    found = [str(path.relative_to(tmp_path)) for path in find_below(tmp_path, "records.jsonl")]
+    assert found == ["a/records.jsonl", "b/seed0/records.jsonl"]
 
 
 def test_a_folder_does_not_take_the_place_of_a_file(tmp_path):

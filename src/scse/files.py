@@ -106,6 +106,17 @@ def expand(text: str) -> Path:
         raise UserError(f"cannot tell which home folder '{text}' means; write the path out") from None
 
 
+def find_below(folder: Path, name: str) -> list[Path]:
+    """The files of a name in a folder and below it, in order, while others may work there: what goes away meanwhile is
+    passed over, and hidden folders, where unfinished work lies, are not looked into."""
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [one for one in folders if not one.startswith(".")]
+        if name in files:
+            found.append(Path(place) / name)
+    return sorted(found)
+
+
 def safe_name(text: str) -> str:
     """A name for a file or folder that reads like `text`, and is one plain part of a path whatever `text` is."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip(".")[:60] or "corpus"

@@ -78,11 +78,11 @@ def refuse_unknown(records: Sequence[Record], metric: str, task: str | None) -> 
 
 def unevaluated(paths: Iterable[Path], files: Iterable[Path]) -> Iterable[tuple[Settings, int]]:
     """Runs in the folders given that have no record file: their settings and seeds."""
-    from scse.files import read_json
+    from scse.files import find_below, read_json
     from scse.records import FILE
 
     recorded = {path.parent.resolve() for path in files}
-    for config in sorted({found for path in paths if path.is_dir() for found in path.rglob("config.json")}):
+    for config in sorted({found for path in paths if path.is_dir() for found in find_below(path, "config.json")}):
         folder = config.parent
         if folder.resolve() in recorded or (folder / FILE).exists():
             continue

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scse.errors import UserError
-from scse.files import replacing
+from scse.files import find_below, replacing
 from scse.records import FILE, Record
 from scse.report import latex, markdown
 from scse.report.diagrams import diagrams
@@ -76,7 +76,7 @@ def record_files(paths: Sequence[Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for path in paths:
         if path.is_dir():
-            found |= dict.fromkeys(sorted(path.rglob(FILE)))
+            found |= dict.fromkeys(find_below(path, FILE))
         elif path.exists():
             found[path] = None
         else:
