@@ -40,6 +40,18 @@ def test_the_longer_runs_say_what_the_reading_says():
     assert all(f"{value:.2f}" in reading for value in ppl.values())
 
 
+def test_the_rivals_on_text_say_what_the_reading_says():
+    records = read_records([RESULTS.parent / "rivals" / "records.jsonl"])
+    reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8").partition("## `rivals/`")[2]
+    for label, family in (("SCSE", "scse"), ("Parcae", "parcae")):
+        mine = [r for r in records if r.identity["model"]["family"] == family and r.identity["task"] == "perplexity"]
+        ppl = {r.depth: f"{r.metrics['ppl']:.2f}" for r in mine if r.identity["adaptive"] is None}
+        assert f"| {label} | {' | '.join(ppl[depth] for depth in sorted(ppl))} |" in reading
+        (exit_,) = (r for r in mine if r.identity["adaptive"] is not None)
+        assert f"{exit_.metrics['ppl']:.2f}" in reading
+        assert {r.identity["trained_steps"] for r in mine} == {2000}
+
+
 CHASED = {
     "looped": "looped", "channel gate": "channel-gate", "tuned adapter": "tuned-adapter",
     "step adapter": "step-adapter",
