@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_scale(parser, default="22m")
     parser.add_argument("--tokens", type=int, default=4096, metavar="N", help="tokens per step")
     parser.add_argument("--repeats", type=int, default=5, metavar="N", help="measurements of each piece")
-    parts = ("training", "generation", "serving", "peers", "compiling")
+    parts = ("training", "generation", "evaluation", "serving", "peers", "compiling")
     parser.add_argument("--only", choices=parts, metavar="PART", help=f"one part alone: {', '.join(parts)}")
     add_device(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress")
@@ -28,6 +28,7 @@ def run(args: Arguments) -> None:
     # torch's profiler, which counts the memory, announces itself on stderr unless told not to.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from scse.bench.compiling import CompilingBench
+    from scse.bench.evaluation import EvaluationBench
     from scse.bench.generation import DecodingBench
     from scse.bench.peers import PeersBench
     from scse.bench.serving import ServingBench
@@ -40,11 +41,13 @@ def run(args: Arguments) -> None:
     require_positive(args, "tokens", "repeats")
     device = resolve_device(args.device)
     bench = StepBench(args.scale, args.tokens, args.repeats, device)
-    parts: dict[str, StepBench | DecodingBench | ServingBench | PeersBench | CompilingBench] = {}
+    parts: dict[str, StepBench | DecodingBench | EvaluationBench | ServingBench | PeersBench | CompilingBench] = {}
     if args.only in (None, "training"):
         parts["training"] = bench
     if args.only in (None, "generation"):
         parts["generation"] = DecodingBench(args.scale, args.repeats, device)
+    if args.only in (None, "evaluation"):
+        parts["evaluation"] = EvaluationBench(args.scale, args.repeats, device)
     if args.only in (None, "serving"):
         parts["serving"] = ServingBench(args.scale, args.repeats, device)
     if args.only == "peers" and device != CPU:
