@@ -35,6 +35,31 @@ def answer(capsys, arguments, code=0):
 GRID = ("--vary", "step_scale=0.25,0.5", "--vary", "lr=1e-3,0.002", "--seeds", "0,1", "--depths", "2,4")
 
 
+def test_a_sweep_over_a_problem_also_shows_right_answers(tmp_path, capsys):
+    small = (
+        "--set",
+        "nodes=4",
+        "--set",
+        "hops=2",
+        "--set",
+        "batch=4",
+        "--steps",
+        "2",
+        "--limit",
+        "8",
+        "--depths",
+        "1,3",
+    )
+    grid = ("--protocol", "pointer-chase", "--vary", "lr=1e-3,2e-3", "--seeds", "0", "--out", str(tmp_path), "--quiet")
+    done = answer(capsys, ["sweep", *small, *grid])
+    assert [set(row["results"]) for row in done["rows"]] == [{"T=1", "T=3", "right, T=1", "right, T=3"}] * 2
+    assert all(0 <= row["results"]["right, T=3"]["mean"] <= 100 for row in done["rows"])
+    means = [row["results"]["T=3"]["mean"] for row in done["rows"]]
+    assert done["best"]["mean"] == min(means), "perplexity decides"
+    assert main(["sweep", *small, *grid]) == 0
+    assert "right answers in %" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_sweep_is_planned_run_continued_and_extended(place, capsys):
     def here(*more):
         return line(place, *more, out="grid")  # a folder that no other test has

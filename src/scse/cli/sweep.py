@@ -70,6 +70,7 @@ def run(args: Arguments) -> int:
         raise UserError("--out is empty; name a folder for the runs")
     vary = varied(args.vary)
     from scse.files import expand
+    from scse.problems import PROBLEMS
     from scse.suites.evidence import Shelf, gather
     from scse.suites.needed import members
     from scse.suites.sweep import DEPTHS, as_suite, columns
@@ -79,7 +80,7 @@ def run(args: Arguments) -> int:
     if select not in depths:
         raise UserError(f"--select {select} is not among the depths {', '.join(map(str, depths))}")
     grid, preset = chosen_grid(args, vary)
-    suite, values = as_suite(grid, preset, columns(depths, args.budgets, args.split), args.seeds)
+    suite, values = as_suite(grid, preset, columns(depths, args.budgets, args.split, grid.protocol), args.seeds)
     out = expand(args.out)
     chosen = members([suite], preset, out)
     if args.plan:
@@ -92,7 +93,8 @@ def run(args: Arguments) -> int:
     if args.json:
         print_json({**vars(ended), **result(evidence, values, select, args.split, grid)})
     else:
-        title = f"Perplexity on {args.split}: mean ± standard deviation (seeds)"
+        what = "Perplexity, and right answers in %," if grid.protocol in PROBLEMS else "Perplexity"
+        title = f"{what} on {args.split}: mean ± standard deviation (seeds)"
         print_rows(shown(evidence, values), False, title=title)
         say_ended(ended)
         say_choice(evidence, select, args.split, grid)

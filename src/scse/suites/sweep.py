@@ -8,12 +8,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from scse.config import TrainConfig, assemble
 from scse.data import existing_corpus
 from scse.errors import UserError, unknown_name
+from scse.problems import PROBLEMS
 from scse.records.statistics import Summary
 from scse.suites.evidence import COMPLETE, Evidence
 from scse.suites.suite import DEFAULT_SEEDS, Arm, Column, Preset, Settings, Suite
@@ -55,13 +57,18 @@ def paper_grid(name: str, settings: Settings) -> Grid:
     return Grid(grid.family, grid.protocol, grid.vary, settings, grid.chosen)
 
 
-def columns(depths: Sequence[int], budgets: Sequence[int], split: str) -> tuple[Column, ...]:
-    """Perplexity at fixed depths and at mean loop budgets."""
+def columns(depths: Sequence[int], budgets: Sequence[int], split: str, protocol: str = "") -> tuple[Column, ...]:
+    """Perplexity at fixed depths and at mean loop budgets; of a problem, also its right answers in percent."""
     if budgets and max(budgets) > CEILING:
         raise UserError(f"a budget of {max(budgets)} is above the ceiling of {CEILING} loops")
     fixed = [Column(f"T={depth}", depth=depth, split=split) for depth in dict.fromkeys(depths)]
     adaptive = [Column(f"Adaptive {b}", "adaptive", budget=b, split=split) for b in dict.fromkeys(budgets)]
-    return (*fixed, *adaptive)
+    right = [
+        Column(f"right, T={depth}", "accuracy", "accuracy", depth=depth, unit=100, lower=False, split=split)
+        for depth in dict.fromkeys(depths)
+        if protocol in PROBLEMS
+    ]
+    return (*fixed, *adaptive, *right)
 
 
 def as_suite(
@@ -106,7 +113,8 @@ def _plainest(preset: Preset, arm: Arm) -> Arm:
     config = _config(preset, arm)
     for name in arm.settings:
         less = replace(arm, settings={other: value for other, value in arm.settings.items() if other != name})
-        arm = less if _config(preset, less) == config else arm
+        with suppress(UserError):  # settings may need each other: few nodes, and few hops between them
+            arm = less if _config(preset, less) == config else arm
     return arm
 
 
