@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
@@ -69,6 +71,7 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.daemons = folder, []
+        self.nodes: dict[str, subprocess.Popen[bytes]] = {}
         os.environ["SLURM_CONF"] = str(folder / "slurm.conf")
         os.environ["PATH"] += ":/usr/sbin:/sbin"
 
@@ -88,13 +91,33 @@ class Cluster:
         self.wait_for(lambda: Path(places["socket"]).exists(), "munge")
         self._start("slurmctld", "-D", "-c")
         for node in ("n1", "n2"):
-            self._start("slurmd", "-D", "-N", node)
+            self._start_node(node)
         self.wait_for(lambda: self.say("sinfo", "-h", "-o", "%T", "-N").split() == ["idle"] * 4, "two idle nodes")
         return self
 
-    def _start(self, *command: str) -> None:
+    def _start(self, *command: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{command[0]}.out").open("ab") as stream:
             self.daemons.append(subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True))
+        return self.daemons[-1]
+
+    def _start_node(self, node: str) -> None:
+        self.nodes[node] = self._start("slurmd", "-D", "-N", node)
+
+    def lose(self, node: str) -> None:
+        """A node goes dark with everything on it, is found missing, and comes back.
+
+        Slurm would notice after SlurmdTimeout, five minutes; here it is told.
+        """
+        self.nodes[node].kill()
+        for process in _processes_on(node):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self._update(node, "down")
+        self._start_node(node)
+        self._update(node, "resume")
+
+    def _update(self, node: str, state: str) -> None:
+        subprocess.run(["scontrol", "update", f"nodename={node}", f"state={state}", "reason=lost"], check=True)
 
     def __exit__(self, *failure: object) -> None:
         subprocess.run(["scancel", "-u", str(os.getuid())], check=False, capture_output=True)
@@ -125,3 +148,15 @@ class Cluster:
         """Slurm holds a job that was queued again for two minutes; we do not wait."""
         for task in self.say("squeue", "-h", "-r", "-p", "main", "-t", "PENDING", "-o", "%i").split():
             subprocess.run(["scontrol", "update", f"jobid={task}", "StartTime=now"], check=False, capture_output=True)
+
+
+def _processes_on(node: str) -> list[int]:
+    """Jobs that run on a node, and Slurm's processes that look after them."""
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # it has ended meanwhile
+            if f"SLURMD_NODENAME={node}".encode() in environment.read_bytes().split(b"\0"):
+                parent = int((environment.parent / "stat").read_text().rpartition(")")[2].split()[1])
+                keeper = (Path("/proc") / str(parent) / "comm").read_text().startswith("slurmstepd")
+                found += [parent, int(environment.parent.name)] if keeper else [int(environment.parent.name)]
+    return found

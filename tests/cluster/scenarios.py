@@ -1,8 +1,8 @@
 """A suite on a real Slurm, through what a cluster does every day. `make test-cluster` runs it and prints what it gave.
 
 Four members on two nodes are refused once, then sent; meanwhile members are preempted, queued again, cancelled, warned
-of their time limit, and their coordinator is killed. They must end complete, with the weights and records of a suite in
-one process that nobody disturbed.
+of their time limit, and their coordinator and a node are lost. They must end complete, with the weights and records of
+a suite in one process that nobody disturbed.
 """
 
 from __future__ import annotations
@@ -109,6 +109,11 @@ class Trouble:
         subprocess.run(["scontrol", "requeue", self.one_at_work()], check=True)
         happened["requeue by hand"] += 1
 
+    def lose_a_node(self) -> None:
+        chosen = self.one_at_work()
+        self.cluster.lose(self.cluster.running().get(chosen, "n1"))
+        happened["lost node"] += 1
+
     def lose_the_coordinator(self) -> None:
         self.one_at_work()
         self.coordinator.send_signal(signal.SIGKILL)
@@ -170,6 +175,7 @@ def main() -> int:
         trouble.preempt()
         trouble.lose_the_coordinator()
         trouble.requeue()
+        trouble.lose_a_node()
         trouble.preempt()
         trouble.until_the_end()
         assert trouble.nodes == {"n1", "n2"}, trouble.nodes
