@@ -10,12 +10,7 @@ import pytest
 from scipy import stats
 
 from scse.errors import UserError
-from scse.records import Record
-from scse.records.statistics import bootstrap_interval, by_seed, paired_difference, summarise
-
-
-def row(seed, ppl, depth=8):
-    return Record({"seed": seed, "depth": depth}, {"ppl": ppl}, {})
+from scse.records.statistics import bootstrap_interval, paired_difference, summarise
 
 
 def test_mean_and_sample_deviation_by_hand():
@@ -63,31 +58,10 @@ def test_the_papers_rounding_of_a_paired_comparison():
     assert found.half_width == pytest.approx(4.302652729 / math.sqrt(3), rel=1e-6)
 
 
-class TestSeeds:
-    def test_exactly_the_required_seeds(self):
-        rows = [row(0, 1.0), row(1, 2.0), row(2, 3.0)]
-        assert by_seed(rows, "ppl", [0, 1]) == {0: 1.0, 1: 2.0}
-
-    def test_a_missing_seed_is_named(self):
-        with pytest.raises(UserError, match="seed 2 is missing"):
-            by_seed([row(0, 1.0), row(1, 2.0)], "ppl", [0, 1, 2])
-
-    def test_a_doubled_seed_is_named(self):
-        with pytest.raises(UserError, match="seed 0 appears twice"):
-            by_seed([row(0, 1.0), row(0, 2.0)], "ppl", [0])
-
-    def test_different_evaluations_are_not_mixed(self):
-        with pytest.raises(UserError, match="2 different evaluations"):
-            by_seed([row(0, 1.0), row(1, 2.0, depth=16)], "ppl", [0, 1])
-
-    def test_an_unknown_metric(self):
-        with pytest.raises(UserError, match="lacks the metric 'nll'"):
-            by_seed([row(0, 1.0)], "nll", [0])
-
-    def test_pairs_need_partners(self):
-        with pytest.raises(UserError, match="seed 1 has no partner"):
-            paired_difference({0: 1.0, 1: 2.0}, {0: 1.0})
-        with pytest.raises(UserError, match="at least two seeds"):
-            paired_difference({0: 1.0}, {0: 1.0})
-        with pytest.raises(UserError, match="nothing to summarise"):
-            summarise({})
+def test_pairs_need_partners():
+    with pytest.raises(UserError, match="seed 1 has no partner"):
+        paired_difference({0: 1.0, 1: 2.0}, {0: 1.0})
+    with pytest.raises(UserError, match="at least two seeds"):
+        paired_difference({0: 1.0}, {0: 1.0})
+    with pytest.raises(UserError, match="nothing to summarise"):
+        summarise({})

@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from scse.errors import UserError
-from scse.records import Record
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
@@ -36,25 +34,6 @@ class PairedDifference:
     half_width: float
     interval: tuple[float, float]
     seeds: tuple[int, ...]
-
-
-def by_seed(records: Iterable[Record], metric: str, seeds: Sequence[int]) -> dict[int, float]:
-    """The metric of one group for exactly the required seeds; a missing or doubled one is an error that names it."""
-    found: dict[int, float] = {}
-    groups = set()
-    for record in records:
-        groups.add(record.group)
-        if record.seed in found:
-            raise UserError(f"seed {record.seed} appears twice for '{metric}'; aggregate one evaluation at a time")
-        if metric not in record.metrics:
-            raise UserError(f"a record lacks the metric '{metric}'; it has {', '.join(record.metrics)}")
-        found[record.seed] = float(record.metrics[metric])
-    if len(groups) > 1:
-        raise UserError(f"{len(groups)} different evaluations cannot be summarised together; filter them first")
-    missing = [seed for seed in seeds if seed not in found]
-    if missing:
-        raise UserError(f"seed {missing[0]} is missing for '{metric}'; run it before summarising")
-    return {seed: found[seed] for seed in seeds}
 
 
 def summarise(values: dict[int, float]) -> Summary:
