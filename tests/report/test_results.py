@@ -64,6 +64,7 @@ CHASED = {
 
 @pytest.mark.parametrize(("suite", "rows", "columns"), [
     ("depth-tasks", 13, [(5, 7), ("all", 1), ("all", 7), ("all", 48), (7, 16), (10, 16)]),
+    ("depth-tasks-search", 7, [(5, 7), ("all", 7), ("all", 48), (7, 16)]),
     ("depth-tasks-16", 3, [(6, 8), ("all", 1), ("all", 8), ("all", 48), (10, 16)]),
 ])  # fmt: skip
 def test_the_reading_of_a_chase_has_the_means_of_its_records(suite, rows, columns):
@@ -83,6 +84,20 @@ def test_the_reading_of_a_chase_has_the_means_of_its_records(suite, rows, column
         for (difficulty, depth), cell in zip(columns, cells, strict=True):
             mean = sum(found[CHASED[label], difficulty, depth]) / 3
             assert float(cell) == round(mean, len(cell.partition(".")[2])), f"{label} {difficulty} {depth}: {mean}"
+
+
+def test_the_reading_of_the_search_has_its_losses():
+    reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8").replace("**", "")
+    losses: dict[str, dict[float, float]] = {}
+    for record in read_records([RESULTS.parent / "depth-tasks-search" / "search.jsonl"]):
+        model, rate = record.identity["model"], record.identity["protocol"]["lr"]
+        assert (record.identity["split"], record.seed) == ("validation", 0)
+        if record.depth == 7:
+            width = ", 26 wide" if model["shape"]["width"] == 26 else ""
+            losses.setdefault(f"`{model['family']}`{width}", {})[rate] = 1000 * record.metrics["nll"]
+    assert len(losses) == 13
+    for name, by_rate in losses.items():
+        assert f"| {name} | {' | '.join(f'{by_rate[rate]:.2f}' for rate in sorted(by_rate))} |" in reading
 
 
 def test_the_reading_of_the_small_chase_has_the_means_of_its_records():
