@@ -50,7 +50,7 @@ _LIMIT, _ALL = answers(HOPS, FULL_DEPTH).header, answers(None, FULL_DEPTH).heade
 _SHALLOW, _DEEP = answers(None, 1).header, answers(None, FAR).header
 _FURTHER = answers(TWICE, 16).header
 _LOOPED = ("looped", "channel-gate", "leak", "tuned-adapter", "step-adapter", "scse", "sc-cond")
-_RIVALS = ("parcae", "orthogonal-injection", "huginn", "centred-parcae")
+_RIVALS = ("parcae", "orthogonal-injection", "huginn", "centred-parcae", "scse-recall")
 
 DEPTH_TASKS = Suite(
     name="depth-tasks",
