@@ -57,13 +57,14 @@ CHASED = {
     "step adapter": "step-adapter",
     "SCSE": "scse", "SC-Cond": "sc-cond", "leak": "leak", "Parcae": "parcae", "Huginn": "huginn",
     "orthogonal injection": "orthogonal-injection", "Parcae, source-centred": "centred-parcae",
+    "SCSE with decay and recall": "scse-recall",
     "seven unshared layers, equal parameters": "unshared-7, 26", "seven unshared layers, equal FLOPs": "unshared-7, 64",
     "eight unshared layers, equal parameters": "unshared-8, 26",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("suite", "rows", "columns"), [
-    ("depth-tasks", 13, [(5, 7), ("all", 1), ("all", 7), ("all", 48), (7, 16), (10, 16)]),
+    ("depth-tasks", 14, [(5, 7), ("all", 1), ("all", 7), ("all", 48), (7, 16), (10, 16)]),
     ("depth-tasks-search", 7, [(5, 7), ("all", 7), ("all", 48), (7, 16)]),
     ("depth-tasks-16", 3, [(6, 8), ("all", 1), ("all", 8), ("all", 48), (10, 16)]),
 ])  # fmt: skip
