@@ -52,6 +52,20 @@ def test_the_rivals_on_text_say_what_the_reading_says():
         assert {r.identity["trained_steps"] for r in mine} == {2000}
 
 
+def test_the_frontier_of_second_trainings_is_made_of_its_records():
+    reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8").partition("## `depth-training/`")[2]
+    found: dict[str, dict[int, float]] = {}
+    for record in read_records([RESULTS.parent / "depth-training" / "second-training.jsonl"]):
+        protocol = record.identity["protocol"]
+        way = f"{protocol.get('depths', 'uniform')} {protocol.get('objective', 'last')}"
+        found.setdefault(way, {})[record.depth] = record.metrics["ppl"]
+        assert protocol["parent"]["step"] == 2000
+    assert len(found) == 5
+    for by_depth in found.values():
+        numbers = [f"{by_depth[depth]:.2f}" for depth in sorted(by_depth)]
+        assert f"| {' | '.join(numbers)} | {by_depth[48] / by_depth[8]:.3f} |" in reading
+
+
 CHASED = {
     "looped": "looped", "channel gate": "channel-gate", "tuned adapter": "tuned-adapter",
     "step adapter": "step-adapter",
