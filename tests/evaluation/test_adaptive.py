@@ -243,10 +243,16 @@ class TestQualityTarget:
         with pytest.raises(UserError, match="must not be negative"):
             calibrate_quality(found, -1.0)
 
+    def test_where_nobody_stops_the_last_depth_is_kept(self):
+        """The last depth is the best, and the least likely to stop there."""
+        found = Trace(np.array([[1.0, 2.0], [1.0, 2.0]]), np.array([[9.0, 1.0], [9.0, 1.0]]), 2)
+        assert exit_depths(found.statistics, calibrate_quality(found, 1.0)).tolist() == [2, 2]
+
     def test_an_impossible_target(self):
-        found = Trace(np.array([[2.0, 1.0], [1.0, 2.0]]), np.array([[9.0, 1.0], [9.0, 1.0]]), 2)
+        """Every example stops after one loop or after three, and two would be right."""
+        found = Trace(np.array([[1.0, 2.0, 2.0]] * 2), np.array([[9.0, 1.0, 9.0]] * 2), 2)
         with pytest.raises(UserError, match=r"no threshold stays within 1 %"):
-            calibrate_quality(Trace(found.statistics[:, ::-1] * [[1, 1], [0, 0]], found.nll, 2), 1.0)
+            calibrate_quality(found, 1.0)
 
     def test_the_target_holds_on_the_data_it_was_calibrated_on(self):
         model = settling("scse")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scse.evaluation.perplexity import perplexity_over_depths
-from scse.evaluation.rules import RULES, Stopping
+from scse.evaluation.rules import NO_PAST, RULES, ExitRule, Stopping
 from scse.evaluation.savings import saving
 from tinymodels import TINY, tiny
 
@@ -28,3 +28,19 @@ def test_the_fixed_depth_is_the_best_and_the_loss_is_kept(name):
     assert found.saved == pytest.approx(1 - found.mean_depth / best.depth)
     assert found.ppl_change == pytest.approx(found.ppl / best.ppl - 1)
     assert found.time > 0
+
+
+class Contrary(ExitRule):
+    """Says of every state that it is further from done than the one before: nothing that it stops early is good."""
+
+    name = "contrary"
+
+    def statistic(self, model, before, after, codas=NO_PAST):
+        return -(after - before).norm(dim=-1)
+
+
+def test_a_rule_that_can_save_nothing_takes_the_fixed_depth():
+    model = tiny("scse", spread=0.08)
+    found = saving(model, TOKENS, TOKENS, Stopping(Contrary(), CEILING, batch=8), 0.0)
+    assert found.mean_depth <= found.fixed_depth
+    assert found.ppl_change <= 1e-9

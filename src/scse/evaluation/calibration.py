@@ -116,7 +116,8 @@ def calibrate_quality(found: Trace, percent: float) -> float:
         raise UserError(f"a quality target must not be negative, got {percent:g} %")
     allowed = float(found.nll.sum(axis=0).min()) / found.tokens + float(np.log1p(percent / 100))
     good: list[tuple[float, float]] = []
-    for cut in np.quantile(found.statistics, np.linspace(0, 1, QUALITY_CUTS)):
+    quantiles = np.quantile(found.statistics, np.linspace(0, 1, QUALITY_CUTS))
+    for cut in (np.nextafter(quantiles[0], -np.inf), *quantiles):  # with the first nobody stops early
         depths = exit_depths(found.statistics, cut)
         nll = np.take_along_axis(found.nll, depths[:, None] - 1, axis=1).sum() / found.tokens
         if nll <= allowed:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from scse.data import Readable
 from scse.evaluation.adaptive import online
-from scse.evaluation.calibration import calibrate_quality, trace
+from scse.evaluation.calibration import Trace, calibrate_quality, trace
 from scse.evaluation.perplexity import perplexity_over_depths
 from scse.evaluation.rules import Stopping
 from scse.measure import elapsed
@@ -18,8 +18,9 @@ from scse.model import LoopedLM
 class Saving:
     """A rule at the threshold that costs a given share of perplexity on validation, beside the depth it replaces.
 
-    `fixed_depth` is the best of the fixed depths on validation. `saved` is the share of its loops that were not taken,
-    `ppl_change` what that cost, and `time` the seconds of real early exit over those of the fixed depth.
+    `fixed_depth` is the best of the fixed depths on validation, and the most loops that an example takes. `saved` is
+    the share of its loops that were not taken, `ppl_change` what that cost, and `time` the seconds of real early exit
+    over those of the fixed depth.
     """
 
     rule: str
@@ -41,14 +42,18 @@ def saving(
     percent: float,
     calibration: int | None = None,
 ) -> Saving:
-    """Calibrate on `calibration` windows of validation, then evaluate on those of `tokens`."""
+    """Calibrate on `calibration` windows of validation, then evaluate on those of `tokens`.
+
+    The fixed depth is looked for up to the ceiling of `stopping`.
+    """
     seen = trace(model, validation, replace(stopping, windows=calibration), with_nll=True)
-    threshold = calibrate_quality(seen, percent)
     depth = int(seen.nll.sum(axis=0).argmin()) + 1
+    # Where nobody stops early the perplexity is that of the fixed depth, so every rule has a threshold.
+    threshold = calibrate_quality(Trace(seen.statistics[:, :depth], seen.nll[:, :depth], seen.tokens), percent)
     begin = time.perf_counter()
     (fixed,) = perplexity_over_depths(model, tokens, [depth], stopping.batch, stopping.windows)
     seconds = elapsed(begin)
-    found = online(model, tokens, stopping, threshold)
+    found = online(model, tokens, replace(stopping, ceiling=depth), threshold)
     return Saving(
         rule=stopping.rule.name,
         threshold=threshold,

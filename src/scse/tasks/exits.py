@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scse.runs import Run
 
 QUALITY = 0.5  # percent of perplexity that an exit may cost
-CEILING = 16
+DEEPEST = 16  # of the fixed depths that a rule may replace
 RULE = "update"
 GATE = "gate"
 
@@ -39,7 +39,7 @@ class Exits(Task):
         validation = corpus.split("validation").tokens
         rows, records = [], []
         for rule in rules:
-            stopping = Stopping(rule, CEILING, selection.batch, selection.limit)
+            stopping = Stopping(rule, DEEPEST, selection.batch, selection.limit)
             found = saving(run.model, validation, split.tokens, stopping, QUALITY, calibration_windows(selection.limit))
             row = asdict(found)
             numbers = {name: float(value) for name, value in row.items() if name != "rule"}
@@ -64,4 +64,4 @@ def _train_gate(run: Run, selection: Selection) -> None:
 
 
 def _settings(rule: str) -> dict[str, Any]:
-    return {"rule": rule, "quality": QUALITY, "ceiling": CEILING}
+    return {"rule": rule, "quality": QUALITY, "deepest": DEEPEST}
