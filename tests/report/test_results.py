@@ -66,6 +66,19 @@ def test_the_frontier_of_second_trainings_is_made_of_its_records():
         assert f"| {' | '.join(numbers)} | {by_depth[48] / by_depth[8]:.3f} |" in reading
 
 
+def test_the_reading_of_the_exits_has_their_numbers():
+    reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8").partition("## `exits/`")[2]
+    rows = {line.split("`")[1]: line for line in reading.splitlines() if line.startswith("| `")}
+    records = read_records([RESULTS.parent / "exits" / "records.jsonl"])
+    assert len(records) == 6
+    for record in records:
+        n = record.metrics
+        cells = (
+            f"| {n['mean_depth']:.2f} | {n['saved']:.1%} | {n['ppl']:.2f} | {n['ppl_change']:+.2%} | {n['time']:.2f} |"
+        )
+        assert cells.replace("%", " %") in rows[record.identity["settings"]["rule"]]
+
+
 CHASED = {
     "looped": "looped", "channel gate": "channel-gate", "tuned adapter": "tuned-adapter",
     "step adapter": "step-adapter",
