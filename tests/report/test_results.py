@@ -136,7 +136,7 @@ def test_the_reading_of_the_search_has_its_losses():
         if record.depth == 7:
             width = ", 26 wide" if model["shape"]["width"] == 26 else ""
             losses.setdefault(f"`{model['family']}`{width}", {})[rate] = 1000 * record.metrics["nll"]
-    assert len(losses) == 13
+    assert len(losses) == 14
     for name, by_rate in losses.items():
         assert f"| {name} | {' | '.join(f'{by_rate[rate]:.2f}' for rate in sorted(by_rate))} |" in reading
 
