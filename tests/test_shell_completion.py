@@ -50,7 +50,7 @@ def test_bash_completes_commands(scripts):
         (["suite", "plan", "lam"], ["lambada"]),
         (["suite", "plan", "lambada", "tran"], ["transfer"]),
         (["generate", "run", "--rule", "rel"], ["relative"]),
-        (["bench", "--only", ""], ["training", "generation", "serving", "peers", "compiling"]),
+        (["bench", "--only", ""], ["training", "generation", "evaluation", "serving", "peers", "compiling"]),
         (["serve", "run", "--exit-rule", "rel"], ["relative"]),
         (["completion", "z"], ["zsh"]),
         (["train", "--steps", ""], []),

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from runs import run, write_corpus
+from scse.bench.evaluation import EvaluationBench
 from scse.bench.generation import DecodingBench
 from scse.bench.rows import Row
 from scse.bench.serving import ServingBench
@@ -204,6 +205,7 @@ def test_the_benchmark_stands_whole(monkeypatch, capsys):
     ]
     monkeypatch.setattr(StepBench, "run", lambda self, meter: iter(rows))
     monkeypatch.setattr(DecodingBench, "run", lambda self, meter: iter([Row("token", 1.2, "×", "≤ 1.5", True)]))
+    monkeypatch.setattr(EvaluationBench, "run", lambda self, meter: iter([Row("depths", 0.6, "×", "≤ 0.45", False)]))
     monkeypatch.setattr(ServingBench, "run", lambda self, meter: iter([Row("served", 1.1, "×", "≤ 1.02", False)]))
     arguments = ["bench", "--scale", "mini", "--tokens", "256"]
     assert main([*arguments, "--json"]) == 0
