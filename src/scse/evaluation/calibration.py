@@ -24,6 +24,7 @@ from scse.runs.partial import Found, Partial, over_batches
 # A threshold whose mean depth on validation misses its budget by more than this is not what was asked for.
 BUDGET_TOLERANCE = 1.5
 QUALITY_CUTS = 1001
+ROUNDING = 1e-12  # the same losses added up in another order are the same quality
 
 
 class UnreachableBudget(UserError):
@@ -114,7 +115,8 @@ def calibrate_quality(found: Trace, percent: float) -> float:
     """The threshold with the fewest loops whose perplexity is at most `percent` above that of the best fixed depth."""
     if percent < 0:
         raise UserError(f"a quality target must not be negative, got {percent:g} %")
-    allowed = float(found.nll.sum(axis=0).min()) / found.tokens + float(np.log1p(percent / 100))
+    best = float(found.nll.sum(axis=0).min()) / found.tokens
+    allowed = best * (1 + ROUNDING) + float(np.log1p(percent / 100))
     good: list[tuple[float, float]] = []
     quantiles = np.quantile(found.statistics, np.linspace(0, 1, QUALITY_CUTS))
     for cut in (np.nextafter(quantiles[0], -np.inf), *quantiles):  # with the first nobody stops early
