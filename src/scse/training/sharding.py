@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.func import functional_call
 
 from scse.errors import UserError
@@ -35,6 +35,14 @@ def shard(objective: Objective, here: World, precision: str, replicated: bool) -
     for layer in layers_of_their_own(objective.model):
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(objective, mesh=mesh)
+    # Gathered within its forward pass, a group keeps the buffer it arrived in until the next group arrives, and after the
+    # last one nothing does: all of it would be held twice. Gathered before, the buffer goes at once.
+    objective.register_forward_pre_hook(_gather, prepend=True)
+
+
+def _gather(sharded: nn.Module, _: object) -> None:
+    assert isinstance(sharded, FSDPModule)
+    sharded.unshard()
 
 
 def layers_of_their_own(model: LoopedLM) -> list[nn.Module]:
