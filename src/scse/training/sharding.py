@@ -35,8 +35,8 @@ def shard(objective: Objective, here: World, precision: str, replicated: bool) -
     for layer in layers_of_their_own(objective.model):
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(objective, mesh=mesh)
-    # Gathered within its forward pass, a group keeps the buffer it arrived in until the next group arrives, and after the
-    # last one nothing does: all of it would be held twice. Gathered before, the buffer goes at once.
+    # Gathered within its forward pass, a group keeps the buffer it arrived in until the next group arrives, and after
+    # the last one nothing does: all of it would be held twice. Gathered before, the buffer goes at once.
     objective.register_forward_pre_hook(_gather, prepend=True)
 
 
