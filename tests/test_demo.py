@@ -24,7 +24,7 @@ def test_demo_trains_evaluates_diagnoses_writes_and_reports(tmp_path, monkeypatc
     assert main([*arguments, "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
     assert {(row["family"], row["hops"]) for row in first["accuracy"]} == {
-        (arm.family, hops) for arm in CHASE.arms for hops in (1, 2, 3, 4, 5, "all")
+        (arm.family, hops) for arm in CHASE.arms for hops in (1, 2, 3, 4, 5, "all", "solved")
     }
     assert all(0 <= row[f"T={t}"] <= 1 for row in first["accuracy"] for t in LOOPS)
     assert all(1 <= row["1 hop"] <= CEILING for row in first["exits"])
@@ -76,10 +76,12 @@ def test_chase_findings_say_what_the_numbers_say():
 
     rows = [row("scse", HOPS, 0.01, 0.98), row(UNSHARED, HOPS, 0.1, 0.4)]
     rows += [row("scse", "all", 0.4, 0.99), row(UNSHARED, "all", 0.4, 0.5)]
+    rows += [row("scse", "solved", 0.0, 0.9), row(UNSHARED, "solved", 0.0, 0.2)]
     assert chase_findings(rows) == [
         "scse: 5 hops away, 1% right after 1 loop, 98% after 7",
         "unshared-7: 5 hops away, 10% right after 1 loop, 40% after 7",
         "all answers at T = 7: scse 99.0%, unshared-7 of equal parameters 50.0%, 49 points behind",
+        "examples with every answer right at T = 7: scse 90.0%, unshared-7 of equal parameters 20.0%, 70 points behind",
     ]
 
 

@@ -71,7 +71,11 @@ def print_chase(found: Demo) -> None:
         "Pointer chase: every node points to another, and the answer is the root at the end of its chain. One loop can "
         "make one hop."
     )
-    print_rows(found.chase, False, title="Share of right answers by hops to the root and loops (T)")
+    print_rows(
+        found.chase,
+        False,
+        title="Share of right answers by hops to the root and loops (T); solved: every answer of an example",
+    )
     print_rows(
         found.exits,
         False,
