@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from scse.generation import Depth, KVCache, settle
 from scse.nn import products
 from scse.nn.products import FEW_ROWS, LEAST_WEIGHTS, FewRows, Int8Linear, last_outputs
+from scse.persistence import load_model, save_model
 from scse.recurrence import deviation_map
 from tinymodels import NAMES, SHAPES, some_ids, tiny
 
@@ -70,6 +72,21 @@ def test_a_layout_leaves_gradients_alone():
     weight = drawn(LEAST_WEIGHTS // 8, 8).requires_grad_()
     FewRows().product(drawn(2, 8), weight).sum().backward()
     assert weight.grad is not None
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@torch.no_grad()
+def test_a_model_laid_out_for_few_rows_has_the_same_weights_and_answers(shape, tmp_path):
+    model, ids = tiny("scse", dtype=torch.float32, spread=0.05, shape=SHAPES[shape]), some_ids()
+    exact, weights = model(ids, 3), {name: weight.clone() for name, weight in model.state_dict().items()}
+    model.lay_out()
+    turned = [module.weight for module in model.recurrence.modules() if isinstance(module, nn.Linear)]
+    assert turned
+    assert all(weight.t().is_contiguous() for weight in turned)
+    torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
+    torch.testing.assert_close(model(ids, 3), exact)
+    save_model(model, tmp_path)  # and in a file they lie as always
+    torch.testing.assert_close(load_model(tmp_path).state_dict(), weights, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", NAMES)

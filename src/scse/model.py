@@ -25,7 +25,7 @@ from scse.nn import Block, RMSNorm, apply_layers
 from scse.nn.block import Pasts
 from scse.nn.dropout import Dropout
 from scse.nn.loss import counted, head_nll, token_nll
-from scse.nn.products import FewRows, Int8Linear
+from scse.nn.products import FewRows, Int8Linear, turn
 from scse.precision import EXACT, INT8
 from scse.recurrence import Frame, Memory, Recurrence, build
 from scse.recurrence.base import Unit, by_layer
@@ -160,8 +160,12 @@ class LoopedLM(nn.Module):
 
     def lay_out(self, precision: str = EXACT) -> None:
         """Prepare for inference: with 'int8', the products of all blocks and of the head are formed in 8 bits from now
-        on and the model can no longer be trained; otherwise the head may keep copies of its weights for few rows."""
+        on and the model can no longer be trained; otherwise the matrices of the recurrence, prelude and coda lie as few
+        rows are multiplied fastest, and the head may keep copies of its weights for them."""
         self.laid_out = True
+        if precision != INT8:
+            for part in (self.prelude, self.recurrence, self.coda):
+                turn(part)
         if precision != INT8 or self.int8_head is not None:
             return
         for block in [module for module in self.modules() if isinstance(module, Block)]:

@@ -67,6 +67,19 @@ def has_int8_kernel() -> bool:
     )
 
 
+def turn(part: nn.Module) -> None:
+    """Let the float32 matrices of a processor's linear maps lie column by column; their shapes and numbers stay.
+
+    A product with some 4 to 32 rows then reads them in the order in which it adds, which can take half the time.
+    """
+    for linear in part.modules():
+        if not isinstance(linear, nn.Linear):
+            continue
+        weight = linear.weight
+        if weight.device.type == "cpu" and weight.dtype == torch.float32:
+            weight.data = weight.detach().t().contiguous().t()
+
+
 def last_outputs(linear: nn.Module, x: Tensor, begin: int) -> Tensor:
     """The outputs of a bias-free linear map from the `begin`-th on."""
     if isinstance(linear, nn.Linear):

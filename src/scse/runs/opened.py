@@ -109,8 +109,8 @@ def open_run(
     load_gate(folder, model, file)
     if compiles(compiled, place):
         model.compile_step()
-    model.lay_out(precision)
-    return Run(folder, config, model.to(place), tokenizer, step, file, precision, here)
+    model.to(place).lay_out(precision)
+    return Run(folder, config, model, tokenizer, step, file, precision, here)
 
 
 def _newest_model(folder: Path, config: TrainConfig) -> tuple[LoopedLM, int, Path]:
