@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from scse import LoopedLM, model_config
-from scse.bench.attainable import Times, seconds_per_token
 from scse.bench.compiling import CompilingBench
 from scse.bench.evaluation import EvaluationBench
 from scse.bench.generation import DecodingBench
 from scse.bench.reference import PlainSCSE
 from scse.bench.rows import Row
-from scse.bench.serving import Depths, ServingBench
+from scse.bench.serving import Depths, ServingBench, paired
 from scse.bench.training import StepBench
 from scse.cli import main
 from scse.measure import best_seconds, peak_bytes, time_by_kind
@@ -81,6 +80,7 @@ def test_the_shortest_time_is_reported(monkeypatch):
 
 def test_the_command_prints_every_measure(capsys, monkeypatch):
     monkeypatch.setattr("scse.bench.serving.ROUNDS", 1)
+    monkeypatch.setattr("scse.bench.serving.TURNS", 1)
     monkeypatch.setattr("scse.bench.evaluation.WINDOWS", 2)
     monkeypatch.setattr("scse.bench.serving.DEEP", Depths(9, 0.2))
     monkeypatch.setattr("scse.bench.training.measure_rate", lambda *_, **__: 1e11)
@@ -148,20 +148,9 @@ def test_the_drawn_exits_take_about_eight_loops(monkeypatch):
     assert 4 < bench.mean_loops < 12
 
 
-def test_where_time_follows_rows_the_bound_of_flops_is_attainable():
-    """A loop of r rows takes r, the head 4·r: then no waiting is needed, and a token costs its loops and its head."""
-    loop, head = Times({1: 1.0, 16: 16.0}), Times({1: 4.0, 16: 64.0})
-    mean = sum(0.8**t for t in range(8))
-    assert seconds_per_token(loop, head, 16, 8, 0.2) == pytest.approx(mean + 4, rel=0.05)
-    assert seconds_per_token(loop, head, 16, 8, 0.0) == pytest.approx(8 + 4)
-
-
-def test_where_time_does_not_follow_rows_less_is_attainable():
-    """Any loop takes 1, any head 8: a full batch that all stop at once is 16 tokens for 2 loops and a head."""
-    loop, head = Times({1: 1.0, 16: 1.0}), Times({1: 8.0, 16: 8.0})
-    assert loop.of(5) == 1.0
-    assert seconds_per_token(loop, head, 16, 2, 0.0) == pytest.approx(10 / 16)
-    assert seconds_per_token(loop, head, 16, 8, 0.2) > (sum(0.8**t for t in range(8)) + 8) / 16
+def test_a_ratio_is_the_median_over_turns_that_followed_each_other():
+    slow_minute = 10.0  # which hits both alike
+    assert paired([2.0, 2.0 * slow_minute, 9.0], [1.0, slow_minute, 1.0]) == 2.0
 
 
 def test_without_transformers_there_are_no_peers(monkeypatch):

@@ -17,7 +17,7 @@ from scse.serve.limits import Limits, Refused
 from scse.serve.sequence import Sequence, Wanted
 from tinymodels import SHAPES, TINY, tiny
 
-LIMITS = Limits(lanes=4, chunk=4, prefill=8, loops=12)
+LIMITS = Limits(batch=3, lanes=4, chunk=4, prefill=8, loops=12)
 
 
 class Heard:
@@ -302,7 +302,7 @@ def test_an_error_inside_ends_its_sequences_and_the_engine_goes_on(model, monkey
 
 
 def test_rows_that_move_in_step_share_one_call_of_the_head(model):
-    engine = Engine(model, replace(LIMITS, prefill=12))  # room for all four prompts at once
+    engine = Engine(model, replace(LIMITS, batch=4, prefill=12))  # room for all four prompts at once
     for number in range(4):
         submit(engine, Wanted((1, 2, number), 6, 4))
     finish(engine)
@@ -311,18 +311,42 @@ def test_rows_that_move_in_step_share_one_call_of_the_head(model):
 
 
 def test_waiting_for_the_head_ends_when_it_has_cost_as_much():
-    patience = Patience()
-    assert patience.exhausted, "nothing is known yet, so nothing is waited for"
+    patience = Patience(batch=4)
+    assert patience.exhausted(1), "nothing is known yet, so nothing is waited for"
     patience.read(1.0)
     for _ in range(3):
         patience.looped(0.4, waiting=0, moving=4)
-    assert not patience.exhausted
-    patience.looped(0.4, waiting=1, moving=3)  # a quarter of the rows stood still
-    assert not patience.exhausted
+    assert not patience.exhausted(1)
+    patience.looped(0.4, waiting=1, moving=3)  # a quarter of the batch stood empty
+    assert not patience.exhausted(1)
     patience.looped(0.8, waiting=3, moving=1)
-    assert patience.exhausted
+    assert patience.exhausted(3)
     patience.read(1.0)
-    assert not patience.exhausted
+    assert not patience.exhausted(3)
+
+
+def test_waiting_for_the_head_costs_nothing_while_the_batch_is_full():
+    patience = Patience(batch=4)
+    patience.read(1.0)
+    for _ in range(100):
+        patience.looped(1.0, waiting=3, moving=4)
+    assert not patience.exhausted(3)
+    assert patience.exhausted(4), "a whole batch of the head's own"
+
+
+def test_places_in_the_batch_are_filled_between_loops(model):
+    """More sequences run than share a loop: nobody's place stays empty while somebody is ready for it."""
+    engine = Engine(model, replace(LIMITS, batch=3, lanes=8, prefill=64))
+    wanted = [Wanted((1, 2, number), 12, 9, threshold=0.3, seed=number) for number in range(8)]
+    running = [submit(engine, one) for one in wanted]
+    rows = []
+    while engine.tick():
+        rows.append(sum(len(flight) for flight in engine._flights.values() if flight.count == 1))
+        assert rows[-1] <= 3
+    full = engine.counters.row_loops / engine.counters.loops
+    assert full > 2.5, "the batch stays nearly full until the last sequences end"
+    for sequence in running:
+        assert sequence.sink.answer == alone(model, sequence.wanted).answer
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from collections.abc import Sequence as Several
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 from torch import Tensor
 
-from scse.bench.attainable import Times, seconds_per_token
 from scse.bench.rows import Row
 from scse.config import scale
-from scse.devices import CPU, send
+from scse.devices import CPU
 from scse.evaluation.rules import NO_PAST, Codas, ExitRule
 from scse.families import SCSE
 from scse.flops import token_flops
@@ -25,9 +26,11 @@ from scse.serve.engine import Engine
 from scse.serve.limits import Limits
 from scse.serve.sequence import Sequence, Token, Wanted
 
-PROMPT, ROUNDS = 32, 4
-ROWS, MORE_ROWS = 16, 24
-FEWER = (1, 4, 8, 12)
+PROMPT = 32
+BATCH = 16
+LANES = (BATCH, 2 * BATCH)  # as many as share a loop, and as many as 'scse serve' runs
+ROUNDS = 3  # tokens of every row of a batch, between two looks at the clock
+TURNS = 5  # as many for each repeat that was asked for
 
 
 @dataclass(frozen=True)
@@ -74,144 +77,131 @@ class _Count:
         assert reason in ("length", "cancelled"), message
 
 
-@dataclass
-class Traffic:
-    """So many sequences that decode at once, from prompts that are through: the shortest time of a token so far."""
+class Plain:
+    """The batched decode loop, from prompts that are through."""
 
-    rows: int
-    depths: Depths
-    early: bool = False
-    seconds: float = float("inf")
-    mean_loops: float = 0.0
+    def __init__(self, bench: ServingBench, depths: Depths) -> None:
+        self.bench, self.depths = bench, depths
+        self.seconds: list[float] = []
+        self._left = 0
 
-    def bound(self, bench: ServingBench) -> float:
+    def turn(self) -> None:
+        if not self._left:
+            self._left = self.bench.new_tokens // ROUNDS
+            work = Generation(Depth(self.depths.most), 1 + self._left * ROUNDS, GREEDY)
+            self._steps = stream(self.bench.model, self.bench.ids[:BATCH], work)
+            next(self._steps)
+        self._left -= 1
+        begin = self.bench.clock()
+        for _ in range(ROUNDS):
+            next(self._steps)
+        self.seconds.append((self.bench.clock() - begin) / (ROUNDS * BATCH))
+
+
+class Served:
+    """So many sequences that decode at once, from prompts that are through, `BATCH` of them in a loop."""
+
+    def __init__(self, bench: ServingBench, depths: Depths, lanes: int, early: bool) -> None:
+        self.bench, self.depths, self.lanes, self.early = bench, depths, lanes, early
+        self.engine = Engine(bench.model, Limits(batch=BATCH, lanes=lanes, prefill=lanes * PROMPT))
+        self.seconds: list[float] = []
+        self._sequences: list[Sequence] = []
+        self._left = self._tokens = self._loops = 0
+
+    def turn(self) -> None:
+        if self._left < ROUNDS * BATCH:
+            self._begin()
+        counters = self.engine.counters
+        tokens, loops, begin = counters.new_tokens, counters.new_token_loops, self.bench.clock()
+        while counters.new_tokens - tokens < ROUNDS * BATCH:
+            self.engine.tick()
+        answered = counters.new_tokens - tokens
+        self.seconds.append((self.bench.clock() - begin) / answered)
+        self._left -= answered
+        self._tokens += answered
+        self._loops += counters.new_token_loops - loops
+
+    def _begin(self) -> None:
+        """Until all have their first token. None may end while the clock runs, and some are faster than others."""
+        self.engine.cancel(self._sequences)
+        self.engine.tick()
+        sinks = [_Count() for _ in range(self.lanes)]
+        threshold, most = self.depths.chance if self.early else None, self.depths.most
+        self._sequences = [
+            Sequence(Wanted(tuple(row), self.bench.new_tokens, most, threshold, DRAWN), sink, sink)
+            for row, sink in zip(self.bench.ids, sinks, strict=False)
+        ]
+        self.engine.submit(self._sequences)
+        while not all(sink.loops for sink in sinks):
+            self.engine.tick()
+        self._left = self.lanes * self.bench.new_tokens // 2
+
+    @property
+    def bound(self) -> float:
         """How many times faster than at full depth FLOPs alone would let this be."""
-        return token_flops(bench.shape, self.depths.most) / token_flops(bench.shape, self.mean_loops)
+        shape = self.bench.shape
+        return token_flops(shape, self.depths.most) / token_flops(shape, self.mean_loops)
+
+    @property
+    def mean_loops(self) -> float:
+        return self._loops / self._tokens
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second"""
+        return 1 / median(self.seconds)
 
 
 class ServingBench:
     """Requests whose prompts are through, answered by the plain loop and by the engine, at full depth and with tokens
-    that stop earlier; at two depths, and with more requests at once."""
+    that stop earlier. All take turns, and a ratio is the median over turns that followed each other."""
 
     def __init__(self, scale_name: str, repeats: int, device: torch.device = CPU) -> None:
-        self.repeats, self.device = repeats, device
+        self.device = device
         self.shape = scale(scale_name)
+        self.new_tokens = self.shape.context - PROMPT
         self.model = LoopedLM(model_config(SCSE, self.shape)).to(device).eval()
+        self.model.lay_out()  # as every command that infers does
         draw = torch.Generator().manual_seed(0)
-        self.ids = torch.randint(0, self.shape.vocabulary, (MORE_ROWS, PROMPT), generator=draw).tolist()
-        self.traffic = [
-            Traffic(rows, depths, early)
-            for depths in (SHALLOW, DEEP)
-            for rows, early in ((ROWS, False), (ROWS, True), (MORE_ROWS, False), (MORE_ROWS, True))
-        ]
-        self.fewer = [Traffic(rows, SHALLOW) for rows in FEWER]
-        self.plain = [Traffic(ROWS, depths) for depths in (SHALLOW, DEEP)]
-        self.pieces = repeats * (len(self.traffic) + len(self.fewer) + len(self.plain)) + repeats * (len(FEWER) + 2)
+        self.ids = torch.randint(0, self.shape.vocabulary, (max(LANES), PROMPT), generator=draw).tolist()
+        self.turns = TURNS * repeats
+        self.pieces = 2 * self.turns * (1 + 2 * len(LANES))
 
     def run(self, meter: Meter = SILENT) -> Iterator[Row]:
         keep_freed_memory()  # as 'scse serve' does
-        engines = {rows: self._engine(rows) for rows in (*FEWER, ROWS, MORE_ROWS)}
-        for _ in range(self.repeats):
-            for traffic in self.plain:
-                self._decode_plainly(traffic)
-                meter.advance()
-            for traffic in (*self.traffic, *self.fewer):
-                self._serve(engines[traffic.rows], traffic)
-                meter.advance()
-        head = self._head_times(engines[ROWS], meter)
-        for depths, plain in zip((SHALLOW, DEEP), self.plain, strict=True):
-            yield from self._compare(plain, [one for one in self.traffic if one.depths is depths], head)
-        yield self._by_rows(head)
+        for depths in (SHALLOW, DEEP):
+            plain = Plain(self, depths)
+            full, early = ([Served(self, depths, lanes, early) for lanes in LANES] for early in (False, True))
+            everyone: list[Plain | Served] = [plain, *full, *early]
+            for _ in range(self.turns):
+                for one in everyone:
+                    one.turn()
+                    meter.advance()
+            yield from self._compare(plain, full, early)
 
     def clock(self) -> float:
         """Where one thread computes, its own time, which does not run while others have the processor."""
         alone = self.device == CPU and torch.get_num_threads() == 1
         return time.process_time() if alone else clock(self.device)
 
-    def _engine(self, rows: int) -> Engine:
-        return Engine(self.model, Limits(lanes=rows, prefill=rows * PROMPT))
-
-    def _decode_plainly(self, traffic: Traffic) -> None:
-        steps = stream(self.model, self.ids[: traffic.rows], Generation(Depth(traffic.depths.most), ROUNDS + 1, GREEDY))
-        next(steps)
-        begin = self.clock()
-        for _ in range(ROUNDS):
-            next(steps)
-        traffic.seconds = min(traffic.seconds, (self.clock() - begin) / (ROUNDS * traffic.rows))
-
-    def _serve(self, engine: Engine, traffic: Traffic) -> None:
-        """The time of a few rounds, from the moment when all have their first token; what is left is cancelled."""
-        sinks = [_Count() for _ in range(traffic.rows)]
-        threshold, new = traffic.depths.chance if traffic.early else None, self.shape.context - PROMPT
-        sequences = [
-            Sequence(Wanted(tuple(row), new, traffic.depths.most, threshold, DRAWN), sink, sink)
-            for row, sink in zip(self.ids, sinks, strict=False)
-        ]
-        engine.submit(sequences)
-        while not all(sink.loops for sink in sinks):
-            engine.tick()
-        counters = engine.counters
-        tokens, loops, begin = counters.new_tokens, counters.new_token_loops, self.clock()
-        while counters.new_tokens - tokens < ROUNDS * traffic.rows:
-            engine.tick()
-        seconds, answered = self.clock() - begin, counters.new_tokens - tokens
-        engine.cancel(sequences)
-        engine.tick()
-        if seconds / answered < traffic.seconds:
-            traffic.seconds = seconds / answered
-            traffic.mean_loops = (counters.new_token_loops - loops) / answered
-
-    def _head_times(self, engine: Engine, meter: Meter) -> Times:
-        drawn = torch.randn(MORE_ROWS, self.shape.width, generator=torch.Generator().manual_seed(0))
-        outputs = send(drawn, self.device)
-        found = {rows: float("inf") for rows in (*FEWER, ROWS, MORE_ROWS)}
-        for rows in [*found] * self.repeats:
-            begin = self.clock()
-            with torch.inference_mode():
-                engine.head(outputs[:rows])
-            found[rows] = min(found[rows], self.clock() - begin)
-            meter.advance()
-        return Times(found)
-
-    def _loop_times(self, head: Times) -> Times:
-        """What is left of a round at full depth without its head, per loop."""
-        full = [*self.fewer, *(one for one in self.traffic if one.depths is SHALLOW and not one.early)]
-        return Times({one.rows: (one.rows * one.seconds - head.of(one.rows)) / one.depths.most for one in full})
-
-    def _compare(self, plain: Traffic, traffic: list[Traffic], head: Times) -> Iterator[Row]:
-        full, early, more_full, more_early = traffic
-        depth = f"T = {full.depths.most}"
-        slower = full.seconds / plain.seconds
-        yield Row(
-            f"{ROWS} at once, {depth}, served", 1 / full.seconds, "tokens/s", note=f"plain loop {1 / plain.seconds:.0f}"
-        )
+    def _compare(self, plain: Plain, full: list[Served], early: list[Served]) -> Iterator[Row]:
+        depth = f"T = {plain.depths.most}"
+        slower = paired(full[0].seconds, plain.seconds)
+        yield Row(f"{BATCH} at once, {depth}, served", full[0].rate, "tokens/s")
         yield Row(f"served over the plain loop, {depth}, time", slower, "×", "≤ 1.02", slower <= 1.02)
-        yield self._early(early, full, "≥ 0.9")
-        possible = seconds_per_token(self._loop_times(head), head, ROWS, early.depths.most, early.depths.chance)
-        yield Row(
-            f"of what this machine's times by rows allow, {depth}",
-            possible / early.seconds,
-            "",
-            note=f"they allow {full.seconds / possible / early.bound(self):.2f} of the FLOP bound",
-        )
-        yield self._early(more_early, more_full)
-        yield self._early(more_early, full)
+        for whole, some in zip(full, early, strict=True):
+            bound, loops = some.bound, some.mean_loops
+            share, usual = paired(whole.seconds, some.seconds) / bound, some.lanes == max(LANES)
+            yield Row(
+                f"share of the FLOP bound, {depth}, {some.lanes} at once, {BATCH} a loop",
+                share,
+                "",
+                "≥ 0.9" if usual else "",
+                share >= 0.9 if usual else None,
+                f"{some.rate:.0f} against {whole.rate:.0f} tokens/s, {loops:.1f} loops, {bound:.2f} × at most",
+            )
 
-    def _early(self, early: Traffic, full: Traffic, bar: str = "") -> Row:
-        bound = early.bound(self)
-        share = full.seconds / early.seconds / bound
-        return Row(
-            f"share of the FLOP bound, T = {full.depths.most}, {early.rows} at once over {full.rows}",
-            share,
-            "",
-            bar,
-            share >= 0.9 if bar else None,
-            f"{1 / early.seconds:.0f} against {1 / full.seconds:.0f} tokens/s, {early.mean_loops:.1f} loops, "
-            f"{bound:.2f} × at most",
-        )
 
-    def _by_rows(self, head: Times) -> Row:
-        loop = self._loop_times(head)
-        known = sorted(head.measured)
-        times = ", ".join(f"{rows}: {loop.of(rows) * 1e3:.1f} + {head.of(rows) * 1e3:.1f}" for rows in known)
-        return Row("a loop of 8 rows over one of 16, time", loop.of(8) / loop.of(16), "×", note=f"ms by rows {times}")
+def paired(left: Several[float], right: Several[float]) -> float:
+    """left / right, the median over turns"""
+    return median(a / b for a, b in zip(left, right, strict=True))

@@ -23,6 +23,7 @@ from scse.cli.common import Arguments, add_precision, require_positive
 from scse.serve.wire import KEY_VARIABLE, is_loopback
 
 MIB = 1 << 20
+RUNNING = 2  # times as many run as share a loop: as many again may wait for the head
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8000, metavar="P", help="0 takes any free one")
     parser.add_argument("--api-key", metavar="K", help=f"ask for this key (default: {KEY_VARIABLE}, else none)")
     parser.add_argument("--name", metavar="N", help="the model's name (default: the folder's)")
-    parser.add_argument("--max-batch", type=int, default=16, metavar="N", help="sequences that run at once")
+    parser.add_argument("--max-batch", type=int, default=16, metavar="N", help="sequences that share a loop")
     parser.add_argument("--queue", type=int, default=256, metavar="N", help="sequences that may wait")
     parser.add_argument("--loops", type=int, metavar="T", help="loops of a request that names none (default: 8)")
     parser.add_argument("--max-loops", type=int, default=64, metavar="T", help="the most a request may ask for")
@@ -82,7 +83,8 @@ def serve(args: Arguments) -> None:
     loops = args.loops or served.loops
     key = args.api_key or os.environ.get(KEY_VARIABLE) or None
     limits = Limits(
-        lanes=args.max_batch,
+        batch=args.max_batch,
+        lanes=RUNNING * args.max_batch,
         queue=args.queue,
         loops=max(loops, args.max_loops),
         cache_bytes=(args.cache_mib or free_mib() // 2) * MIB,

@@ -1,4 +1,4 @@
-"""How fast the engine is at full depth with every lane in use: what early exit is compared with in the metrics."""
+"""How fast the engine is at full depth with a whole batch: what early exit is compared with in the metrics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def calibrate(engine: Engine, loops: int) -> None:
     for _ in range(2):
         counters = engine.counters = Counters()
         nobody = _Nobody()
-        rows = min(engine.limits.lanes, engine.limits.queue)
+        rows = min(engine.limits.batch, engine.limits.lanes, engine.limits.queue)
         try:
             engine.submit([Sequence(Wanted((0,), TOKENS, loops), nobody, nobody) for _ in range(rows)])
         except Refused:  # too little memory even for this: then there is nothing to compare with

@@ -30,7 +30,7 @@ class Counters:
 
     `row_loops` counts rows over all loops of the decoding batch, `loops` these loops themselves. FLOPs are the proxies
     of `scse.flops`: `flops` of what was computed, `full_flops` of the same tokens had each taken all loops allowed.
-    `full_rate` are FLOPs per second of decoding at full depth with every lane in use, where that has been measured.
+    `full_rate` are FLOPs per second of decoding at full depth with a whole batch, where that has been measured.
     """
 
     started: float = field(default_factory=time.time)

@@ -54,11 +54,12 @@ class Engine:
         self._queues: dict[object, deque[Sequence]] = {}
         self._running: list[Sequence] = []
         self._prefilling: deque[Sequence] = deque()
+        self._ready: Flight | None = None  # those whose next token waits for a place in the batch
         self._flights: dict[tuple[int, int], Flight] = {}
         self._landed: list[Landed] = []
         self._at_head: list[tuple[Sequence, Tensor, int]] = []
         self._promised = 0
-        self._patience = Patience()
+        self._patience = Patience(self.limits.batch)
 
     # ------------------------------------------------- from any thread
 
@@ -126,8 +127,10 @@ class Engine:
         self._drop_those_over()
         self._admit()
         self._start_chunks()
+        self._refill()
         begin, waiting = time.perf_counter(), self._waiting_for_head
         flights, self._flights = list(self._flights.items()), {}
+        moving = sum(len(flight) for _, flight in flights)
         for (count, t), flight in flights:
             self.counters.loops += flight.count == 1
             self.counters.row_loops += len(flight) * (flight.count == 1)
@@ -138,8 +141,9 @@ class Engine:
                 self._flights[count, t + self._in_step] = flight
             if landed is not None:
                 self._land(landed)
-        self._patience.looped(time.perf_counter() - begin, waiting, len(self._running) - waiting)
-        if self._waiting_for_head and (not self._flights or self._patience.exhausted):
+        self._patience.looped(time.perf_counter() - begin, waiting, moving)
+        waiting, idle = self._waiting_for_head, not (self._flights or self._ready)
+        if waiting and (idle or self._patience.exhausted(waiting)):
             self._read_head()
         if not self._running and not self._waiting:
             self.cache.trim()
@@ -166,12 +170,11 @@ class Engine:
         over = {one for one in self._running if one.over(now)}
         if not over:
             return
-        for key, flight in list(self._flights.items()):
-            stay = [place for place, one in enumerate(flight.sequences) if one not in over]
-            if not stay:
-                del self._flights[key]
-            elif len(stay) < len(flight):
-                flight.keep(stay)
+        under_way = [*self._flights.values(), *([self._ready] if self._ready else [])]
+        for flight in under_way:
+            flight.keep([place for place, one in enumerate(flight.sequences) if one not in over])
+        self._flights = {key: flight for key, flight in self._flights.items() if len(flight)}
+        self._ready = self._ready or None
         self._landed = [
             landed.keep(stay)
             for landed in self._landed
@@ -217,14 +220,26 @@ class Engine:
             under_way += count
             groups.setdefault(count, []).append(self._prefilling.popleft())
         for count, sequences in groups.items():
-            self._take_off(sequences, count)
+            self._take_off(Flight(self.model, self.cache, sequences, count))
 
-    def _take_off(self, sequences: list[Sequence], count: int) -> None:
-        flight = Flight(self.model, self.cache, sequences, count)
-        if (count, 0) in self._flights:
-            self._flights[count, 0].join(flight)
+    def _refill(self) -> None:
+        """Let those who are ready take the places that are free in the batch."""
+        room = self.limits.batch - sum(len(flight) for flight in self._flights.values() if flight.count == 1)
+        if self._ready is None or room <= 0:
+            return
+        if len(self._ready) <= room:
+            leaving, self._ready = self._ready, None
         else:
-            self._flights[count, 0] = flight
+            leaving = self._ready.split(room)
+        self._take_off(leaving)
+
+    def _take_off(self, flight: Flight) -> None:
+        """Rows before their first loop join those that are there, too."""
+        key = flight.count, 0
+        if key in self._flights:
+            self._flights[key].join(flight)
+        else:
+            self._flights[key] = flight
 
     def _land(self, landed: Landed) -> None:
         """Rows of a single position wait together for the coda and the head."""
@@ -291,7 +306,11 @@ class Engine:
             if self._answer(sequence, picked, scores, loops):
                 going.append(sequence)
         if going:
-            self._take_off(going, 1)
+            begun = Flight(self.model, self.cache, going, 1)
+            if self._ready is None:
+                self._ready = begun
+            else:
+                self._ready.join(begun)
         self.counters.decode_seconds += time.perf_counter() - begin
 
     def _answer(self, sequence: Sequence, picked: int, logits: Tensor, loops: int) -> bool:

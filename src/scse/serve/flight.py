@@ -6,6 +6,7 @@ Shapes: R rows, L new positions of each, d width.
 from __future__ import annotations
 
 from collections.abc import Sequence as Several
+from copy import copy
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -102,6 +103,8 @@ class Flight:
 
     def keep(self, rows: list[int]) -> None:
         """Go on with these rows alone."""
+        if len(rows) == len(self):
+            return
         chosen = torch.tensor(rows, dtype=torch.long, device=self.taken.device)
         self.sequences = [self.sequences[row] for row in rows]
         self.depths, self.caps = [self.depths[row] for row in rows], [self.caps[row] for row in rows]
@@ -111,6 +114,13 @@ class Flight:
         if self.count > 1:
             self.moving, self.taken = self.moving[chosen], self.taken[chosen]
         self._sort_by_rule()
+
+    def split(self, count: int) -> Flight:
+        """The first rows as a flight of their own; the others stay."""
+        first = copy(self)
+        first.keep(list(range(count)))
+        self.keep(list(range(count, len(self))))
+        return first
 
     def advance(self) -> Landed | None:
         """One more loop for every row; those that are done leave."""

@@ -44,27 +44,29 @@ def likeliest(logits: Tensor) -> list[int]:
 class Patience:
     """A call of the head costs nearly as much for one row as for sixteen, so rows that are done wait for others.
 
-    They do until their waiting has cost as much as the call they save: in each loop the machine's time times the share
-    of rows that stood still. This decides when a token comes, never which.
+    They do until they are a whole batch, or until their waiting has cost as much as the call they save: in each loop
+    the machine's time times the share of the batch that is empty because they wait. This decides when a token comes,
+    never which.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
         self._call: float | None = None
         self._lost = 0.0
 
     def looped(self, seconds: float, waiting: int, moving: int) -> None:
-        """A loop was taken while so many rows waited."""
-        if waiting:
-            self._lost += seconds * waiting / (waiting + moving)
+        """A loop was taken by some rows while others waited."""
+        missing = min(waiting, self._batch - moving)
+        if missing > 0:
+            self._lost += seconds * missing / (missing + moving)
 
     def read(self, seconds: float) -> None:
         """The head was called."""
         self._call = seconds if self._call is None else self._call + SMOOTHING * (seconds - self._call)
         self._lost = 0.0
 
-    @property
-    def exhausted(self) -> bool:
-        return self._lost >= FIXED_SHARE * (self._call or 0.0)
+    def exhausted(self, waiting: int) -> bool:
+        return waiting >= self._batch or self._lost >= FIXED_SHARE * (self._call or 0.0)
 
 
 def read(logits: Tensor, tokens: Sequence[int], loops: Sequence[int], top: int) -> list[Token] | None:

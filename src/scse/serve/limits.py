@@ -9,8 +9,14 @@ from scse.serve.pages import Need, PagedCache
 from scse.serve.sequence import Wanted
 
 # What a table of so many lanes and loops can reasonably be made for, and how users know these numbers.
-MOST = {"lanes": 1024, "loops": 1024, "queue": 1_000_000}
-NAMES = {"lanes": "--max-batch", "loops": "--max-loops", "queue": "--queue", "cache_bytes": "--cache-mib in bytes"}
+MOST = {"batch": 1024, "lanes": 2048, "loops": 1024, "queue": 1_000_000}
+NAMES = {
+    "batch": "--max-batch",
+    "lanes": "twice --max-batch",
+    "loops": "--max-loops",
+    "queue": "--queue",
+    "cache_bytes": "--cache-mib in bytes",
+}
 
 
 class Refused(UserError):
@@ -23,10 +29,14 @@ class Refused(UserError):
 
 @dataclass(frozen=True)
 class Limits:
-    """How many sequences run at once and wait, how deep one may go, how much cache there is, and how many positions of
-    prompts are under way at once, in chunks of at most so many."""
+    """How many sequences share a loop, run at once and wait, how deep one may go, how much cache there is, and how many
+    positions of prompts are under way at once, in chunks of at most so many.
 
-    lanes: int = 16
+    More sequences run than share a loop, so that the places of those that wait for the head are taken by others.
+    """
+
+    batch: int = 16
+    lanes: int = 32
     queue: int = 256
     loops: int = 64
     cache_bytes: int = 1 << 30

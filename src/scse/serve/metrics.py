@@ -19,16 +19,17 @@ def _lines(engine: Engine) -> Iterator[str]:
         "queue": (engine.waiting, "Sequences that wait for a lane"),
         "running": (engine.running, "Sequences that hold a lane"),
         "lanes": (engine.limits.lanes, "Sequences that can run at once"),
+        "batch": (engine.limits.batch, "Sequences that can share a loop"),
         "occupancy": (
-            _ratio(counters.row_loops, counters.loops * engine.limits.lanes),
-            "Rows per decoding loop / lanes",
+            _ratio(counters.row_loops, counters.loops * engine.limits.batch),
+            "Rows per decoding loop / the most there can be",
         ),
         "rows_per_head": (_ratio(counters.head_rows, counters.heads), "Rows per call of the vocabulary head"),
         "mean_loops": (_ratio(counters.new_token_loops, counters.new_tokens), "Loops per new token"),
         "flop_bound": (_ratio(counters.full_flops, counters.flops), "FLOPs at full depth / FLOPs spent on new tokens"),
         "flop_bound_share": (
             _ratio(_ratio(counters.flops, counters.decode_seconds), counters.full_rate),
-            "FLOPs per second of decoding / the same at full depth with all lanes in use, measured at the start",
+            "FLOPs per second of decoding / the same at full depth with a whole batch, measured at the start",
         ),
         "tokens_per_second": (
             _ratio(counters.new_tokens, counters.decode_seconds),
