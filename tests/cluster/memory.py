@@ -1,8 +1,9 @@
 """What a process of a sharded run holds at most, stage by stage, beside what it owns.
 
     OMP_NUM_THREADS=1 MALLOC_MMAP_THRESHOLD_=65536 .venv/bin/torchrun --standalone --nproc-per-node 2 \
-        tests/cluster/memory.py 22m 96m
+        tests/cluster/memory.py 22m 96m 22m/50304 96m/50304
 
+A number behind a scale is another vocabulary than GPT-2's.
 Anonymous memory is counted, beyond that of the program before there is a model; not the pages of files that are mapped.
 The threshold lets the C library give freed tensors back to the system at once. Two sequences of 64 tokens, two loops.
 """
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -112,7 +114,10 @@ def main() -> None:
         (shared,) = [scratch] if here.size == 1 else [here.from_leader(scratch)]
         # torch's first product and FSDP's first hooks load code: a small model goes through every stage before.
         for scale in ("mini", *sys.argv[1:]):
-            config = model_config("scse", scale)
+            name, _, vocabulary = scale.partition("/")
+            config = model_config("scse", name)
+            if vocabulary:
+                config = replace(config, shape=replace(config.shape, vocabulary=int(vocabulary)))
             with without_storage():
                 count = sum(parameter.numel() for parameter in LoopedLM(config).parameters())
             found = stages(config, Path(shared) / scale, here)

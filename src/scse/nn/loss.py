@@ -85,7 +85,15 @@ class _HeadNLL(torch.autograd.Function):
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor, None, Tensor | None, None]:
         grad_hidden, grad_weight, losses = ctx.saved_tensors
         (given,) = grad_outputs
-        return grad_hidden * given, grad_weight * given, None, None if losses is None else losses * given, None
+        scale = Tensor.mul if _asked_again() else Tensor.mul_
+        grad_shares = None if losses is None else scale(losses, given)
+        return scale(grad_hidden, given), scale(grad_weight, given), None, grad_shares, None
+
+
+def _asked_again() -> bool:
+    """Whether this backward pass keeps its graph. If not, a gradient as large as the head need not be held twice."""
+    asked = getattr(torch._C._autograd, "_get_current_graph_task_keep_graph", None)  # as torch's own compiler asks
+    return asked is None or bool(asked())
 
 
 class _ChunkedHead:

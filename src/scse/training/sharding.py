@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.func import functional_call
@@ -35,14 +35,38 @@ def shard(objective: Objective, here: World, precision: str, replicated: bool) -
     for layer in layers_of_their_own(objective.model):
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(objective, mesh=mesh)
-    # Gathered within its forward pass, a group keeps the buffer it arrived in until the next group arrives, and after
-    # the last one nothing does: all of it would be held twice. Gathered before, the buffer goes at once.
-    objective.register_forward_pre_hook(_gather, prepend=True)
+    Gathering(objective)
 
 
-def _gather(sharded: nn.Module, _: object) -> None:
-    assert isinstance(sharded, FSDPModule)
-    sharded.unshard()
+class Gathering:
+    """When the weights of a divided objective are gathered, and when they are let go.
+
+    Gathered within its forward pass, a group keeps the buffer it arrived in until the next group arrives, and after the
+    last one nothing does: all of it would be held twice. Gathered before, the buffer goes at once. They are let go when
+    the gradient of every embedding of the pass has come: nothing that is left needs weights, and the gradient of the
+    table itself, as large as the table, then finds room.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        assert isinstance(objective, FSDPModule)
+        self.sharded: FSDPModule = objective
+        self.awaited = 0
+        objective.register_forward_pre_hook(self._begin, prepend=True)
+        objective.model.tokens.register_forward_hook(self._embedded)
+
+    def _begin(self, *_: object) -> None:
+        self.awaited = 0
+        self.sharded.unshard()
+
+    def _embedded(self, _: nn.Module, __: object, embedded: Tensor) -> None:
+        if embedded.requires_grad:
+            self.awaited += 1
+            embedded.register_hook(self._came)
+
+    def _came(self, _: Tensor) -> None:
+        self.awaited -= 1
+        if not self.awaited:
+            self.sharded.reshard()
 
 
 def layers_of_their_own(model: LoopedLM) -> list[nn.Module]:
