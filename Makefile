@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.installed
 
-.PHONY: install demo quick test docs test-matrix test-gpu test-cluster browser shells soak coverage audit clean
+.PHONY: install demo quick test types tests docs test-matrix test-gpu test-cluster browser shells soak coverage audit clean
 
 install: $(READY)
 
@@ -43,8 +43,14 @@ quick: $(READY)
 test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(MAKE) -j2 types tests
+
+# Beside each other, because a first look at all types takes a minute of one core.
+types:
 	$(BIN)/mypy
 	$(BIN)/bandit -q -c pyproject.toml -r src
+
+tests:
 	$(PYTEST) -n $(WORKERS)
 
 # The guides and the reference of the public names as pages, without a network: build/site/index.html
