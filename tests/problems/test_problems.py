@@ -85,6 +85,7 @@ def test_an_example_can_be_shown(problem):
     text = problem.render(examples, 1)
     assert text
     assert text != problem.render(examples, 0) or problem.length < 5
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_a_wrong_generator_is_caught_by_its_oracle():

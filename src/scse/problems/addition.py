@@ -84,5 +84,5 @@ class Addition(Problem):
         digits = [str(int(t) - BASE * BASE) for t in self.answers(examples)[row]][::-1]
         first, second = ("".join(str(pair[k]) for pair in pairs) for k in range(2))
         far = "".join(f"{min(int(d), 9)}" for d in examples.difficulty[row][::-1])
-        counts = "how far the carry into each digit may come from"
-        return f"  {first}\n+ {second}\n= {''.join(digits)}   (the last {len(digits)} digits)\n  {far}   ({counts})"
+        about = f"the last {len(digits)} digits, and how far the carry into each may come from"
+        return f"  {first}\n+ {second}\n= {''.join(digits)}\n  {far}\n{about}"

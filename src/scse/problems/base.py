@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import ClassVar
 
@@ -23,6 +23,9 @@ from scse.errors import UserError
 Ints = NDArray[np.int64]
 # The streams of examples: endless for training, fixed for each held-out split.
 STREAMS = {"train": 0, "validation": 1, "test": 2}
+
+
+LINE = 76  # how wide an example is shown
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,21 @@ class Problem(ABC):
 def in_hops(count: int) -> str:
     """'1 hop', '2 hops'"""
     return f"{count} hop" if count == 1 else f"{count} hops"
+
+
+def aligned(rows: Mapping[str, Sequence[str]], gap: int = 1) -> str:
+    """Rows of words below each other, each behind its name, in as many blocks as a line of 76 columns needs."""
+    label = max(map(len, rows)) + 2 if any(rows) else 0
+    width = max(len(word) for words in rows.values() for word in words)
+    each, count = max(1, (LINE - label + gap) // (width + gap)), max(map(len, rows.values()))
+    blocks = []
+    for begin in range(0, count, each):
+        shown = {name: words[begin : begin + each] for name, words in rows.items()}
+        lines = [
+            f"{name:<{label}}" + (" " * gap).join(f"{word:>{width}}" for word in words) for name, words in shown.items()
+        ]
+        blocks.append("\n".join(lines))
+    return ("\n\n" if len(rows) > 1 else "\n").join(blocks)
 
 
 def letters(count: int) -> list[str]:

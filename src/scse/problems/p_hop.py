@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scse.problems.base import Examples, Ints, Problem, in_hops, letters, shuffled
+from scse.problems.base import Examples, Ints, Problem, aligned, in_hops, letters, shuffled
 
 
 @dataclass(frozen=True)
@@ -109,4 +109,4 @@ class PHop(Problem):
             at = int(find[at])
             path.append(at)
         hops = " → ".join(f"{self.words[int(ids[i])]}@{i}" for i in path)
-        return f"{self.text(ids)}\nfrom the last symbol: {hops}   ({in_hops(len(path) - 1)})"
+        return f"{aligned({'': self.text(ids).split()})}\nfrom the last symbol: {hops}   ({in_hops(len(path) - 1)})"

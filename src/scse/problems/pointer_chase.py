@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scse.problems.base import Examples, Ints, Problem, in_hops, letters, shuffled
+from scse.problems.base import Examples, Ints, Problem, aligned, in_hops, letters, shuffled
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class PointerChase(Problem):
     def render(self, examples: Examples, row: int) -> str:
         n, names = self.nodes, letters(self.nodes)
         pointer = examples.hidden["pointer"][row]
-        lines = ["edges   " + self.text(examples.ids[row, :n])]
+        lines = [aligned({"edges ": self.text(examples.ids[row, :n]).split()})]
         for query, difficulty in zip(examples.hidden["query"][row], examples.difficulty[row], strict=True):
             path = [int(query)]
             while pointer[path[-1]] != path[-1]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scse.problems.base import Examples, Ints, Problem, in_hops, letters, shuffled
+from scse.problems.base import Examples, Ints, Problem, aligned, in_hops, letters, shuffled
 
 EDGES_PER_NODE = 2
 
@@ -114,7 +114,8 @@ class Reachability(Problem):
     def render(self, examples: Examples, row: int) -> str:
         ids, n = examples.ids[row], self.nodes
         answers = self.answers(examples)[row]
-        lines = ["edges   " + self.text(ids[: EDGES_PER_NODE * n]), "source  " + self.text(ids[-n - 1 : -n])]
+        edges = aligned({"edges ": self.text(ids[: EDGES_PER_NODE * n]).split()})
+        lines = [edges, "source  " + self.text(ids[-n - 1 : -n])]
         for token, answer, difficulty in zip(ids[-n:], answers, examples.difficulty[row], strict=True):
             lines.append(f"{self.words[int(token)]}      {self.words[int(answer)]}   ({in_hops(difficulty)})")
         return "\n".join(lines)

@@ -9,7 +9,7 @@ from itertools import permutations
 
 import numpy as np
 
-from scse.problems.base import Examples, Ints, Problem
+from scse.problems.base import Examples, Ints, Problem, aligned
 
 RESET = "|"
 
@@ -107,11 +107,11 @@ class Scan(Problem):
         return np.array(found)
 
     def render(self, examples: Examples, row: int) -> str:
-        states = self.answers(examples)[row]
-        width = max(map(len, self.words))
-        shown = ["   ".join(f"{self.words[int(i)]:>{width}}" for i in line) for line in (examples.ids[row], states)]
-        counts = "   ".join(f"{int(d):>{width}}" for d in examples.difficulty[row])
-        return f"factors   {shown[0]}\nproducts  {shown[1]}\nof        {counts}"
+        factors, products = (
+            [self.words[int(i)] for i in line] for line in (examples.ids[row], self.answers(examples)[row])
+        )
+        counts = [str(int(count)) for count in examples.difficulty[row]]
+        return aligned({"factors": factors, "products": products, "of": counts}, gap=2)
 
 
 @dataclass(frozen=True)
