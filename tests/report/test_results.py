@@ -156,6 +156,34 @@ def test_the_reading_of_the_search_has_its_losses():
         assert f"| {name} | {' | '.join(f'{by_rate[rate]:.2f}' for rate in sorted(by_rate))} |" in reading
 
 
+def test_the_reading_of_the_training_for_depth_has_the_means_of_its_records():
+    found: dict[tuple, list[float]] = {}
+    for record in read_records([RESULTS.parent / "depth-training-chase" / "records.jsonl"]):
+        protocol, family = record.identity["protocol"], record.identity["model"]["family"]
+        if record.identity["settings"]["difficulty"] == "all":
+            way = protocol.get("depths"), protocol.get("objective")
+            found.setdefault((way, family, record.depth), []).append(100 * record.metrics["accuracy"])
+    assert {len(values) for values in found.values()} == {3}
+    poisson, rest = "lognormal-poisson", "last+0.05*fixed-point"
+    rows = {
+        "uniform": (None, None),
+        "log-normal Poisson around 8, gradients through 4 loops": (poisson, None),
+        "… with 0.05 fixed-point": (poisson, rest),
+        "… with 0.05 fixed-point and 0.05 expansion": (poisson, f"{rest}+0.05*expansion"),
+        "… with 0.1 short and 0.1 consistency": (poisson, "last+0.1*short+0.1*consistency"),
+        "log-uniform to 32, gradients through 8 loops": ("log-uniform", None),
+    }
+    reading, _, _ = (RESULTS.parent / "README.md").read_text(encoding="utf-8").partition(SMALL_CHASE)
+    for label, way in rows.items():
+        (cells,) = (line.split("|")[2:8] for line in reading.splitlines() if line.startswith(f"| {label} |"))
+        places = [(family, depth) for family in ("scse", "looped") for depth in (8, 16, 48)]
+        for (family, depth), cell in zip(places, cells, strict=True):
+            assert abs(float(cell) - sum(found[way, family, depth]) / 3) <= 0.051, f"{label} {family} {depth}"
+
+
+SMALL_CHASE = "The same comparison where a run takes half a minute"
+
+
 def test_the_reading_of_the_small_chase_has_the_means_of_its_records():
     found: dict[tuple, list[float]] = {}
     for record in read_records([RESULTS.parent / "depth-training-chase" / "small.jsonl"]):
@@ -169,7 +197,7 @@ def test_the_reading_of_the_small_chase_has_the_means_of_its_records():
         "uniform to 5, then 150 steps of log-uniform to 32": ("log-uniform", 8, 150),
         "uniform to 5, then 150 steps of the same": (None, None, 150),
     }
-    reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    _, _, reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8").partition(SMALL_CHASE)
     for label, way in rows.items():
         (cells,) = (line.split("|")[2:5] for line in reading.splitlines() if line.startswith(f"| {label} |"))
         for depth, cell in zip((5, 16, 48), cells, strict=True):
