@@ -328,10 +328,14 @@ def test_waiting_for_the_head_ends_when_it_has_cost_as_much():
 def test_waiting_for_the_head_costs_nothing_while_the_batch_is_full():
     patience = Patience(batch=4)
     patience.read(1.0)
-    for _ in range(100):
+    for _ in range(3):
         patience.looped(1.0, waiting=3, moving=4)
     assert not patience.exhausted(3)
     assert patience.exhausted(4), "a whole batch of the head's own"
+    patience.looped(1.0, waiting=3, moving=4)
+    assert patience.exhausted(3), "but nobody waits for ever"
+    patience.read(1.0)
+    assert not patience.exhausted(3)
 
 
 def test_places_in_the_batch_are_filled_between_loops(model):

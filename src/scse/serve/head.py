@@ -12,6 +12,7 @@ from scse.nn.products import packed, packed_product
 from scse.serve.sequence import Token
 
 FIXED_SHARE = 0.6  # of a call's time, which does not grow with its rows: the weights are read from memory once a call
+LONGEST = 4  # calls, for which a row waits at most
 SMOOTHING = 0.2
 
 
@@ -45,17 +46,19 @@ class Patience:
     """A call of the head costs nearly as much for one row as for sixteen, so rows that are done wait for others.
 
     They do until they are a whole batch, or until their waiting has cost as much as the call they save: in each loop
-    the machine's time times the share of the batch that is empty because they wait. This decides when a token comes,
-    never which.
+    the machine's time times the share of the batch that is empty because they wait. Where others fill their places it
+    costs nothing, and the first of them still waits no longer than a few calls take, so that a shallow request beside
+    deep ones stays quick. This decides when a token comes, never which.
     """
 
     def __init__(self, batch: int) -> None:
         self._batch = batch
         self._call: float | None = None
-        self._lost = 0.0
+        self._lost = self._waited = 0.0
 
     def looped(self, seconds: float, waiting: int, moving: int) -> None:
         """A loop was taken by some rows while others waited."""
+        self._waited += seconds if waiting else 0.0
         missing = min(waiting, self._batch - moving)
         if missing > 0:
             self._lost += seconds * missing / (missing + moving)
@@ -63,10 +66,11 @@ class Patience:
     def read(self, seconds: float) -> None:
         """The head was called."""
         self._call = seconds if self._call is None else self._call + SMOOTHING * (seconds - self._call)
-        self._lost = 0.0
+        self._lost = self._waited = 0.0
 
     def exhausted(self, waiting: int) -> bool:
-        return waiting >= self._batch or self._lost >= FIXED_SHARE * (self._call or 0.0)
+        call = self._call or 0.0
+        return waiting >= self._batch or self._lost >= FIXED_SHARE * call or self._waited >= LONGEST * call
 
 
 def read(logits: Tensor, tokens: Sequence[int], loops: Sequence[int], top: int) -> list[Token] | None:
