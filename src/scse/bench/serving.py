@@ -23,12 +23,12 @@ from scse.measure import clock
 from scse.model import LoopedLM, model_config
 from scse.progress import SILENT, Meter
 from scse.serve.engine import Engine
-from scse.serve.limits import Limits
+from scse.serve.limits import RUNNING, Limits
 from scse.serve.sequence import Sequence, Token, Wanted
 
 PROMPT = 32
 BATCH = 16
-LANES = (BATCH, 2 * BATCH)  # as many as share a loop, and as many as 'scse serve' runs
+LANES = (BATCH, RUNNING * BATCH)  # as many as share a loop, and as many as 'scse serve' runs
 ROUNDS = 3  # tokens of every row of a batch, between two looks at the clock
 TURNS = 5  # as many for each repeat that was asked for
 

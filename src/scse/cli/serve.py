@@ -23,7 +23,6 @@ from scse.cli.common import Arguments, add_precision, require_positive
 from scse.serve.wire import KEY_VARIABLE, is_loopback
 
 MIB = 1 << 20
-RUNNING = 2  # times as many run as share a loop: as many again may wait for the head
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +70,7 @@ def serve(args: Arguments) -> None:
     from scse.machine import keep_freed_memory
     from scse.serve.app import Settings
     from scse.serve.ask import Defaults
-    from scse.serve.limits import Limits
+    from scse.serve.limits import RUNNING, Limits
     from scse.serve.served import open_served
     from scse.serve.server import Server
     from scse.signals import STOPS

@@ -23,8 +23,6 @@ from scse.errors import UserError
 Ints = NDArray[np.int64]
 # The streams of examples: endless for training, fixed for each held-out split.
 STREAMS = {"train": 0, "validation": 1, "test": 2}
-
-
 LINE = 76  # how wide an example is shown
 
 

@@ -19,6 +19,9 @@ NAMES = {
 }
 
 
+RUNNING = 2  # times as many sequences run as share a loop: as many again may wait for the head
+
+
 class Refused(UserError):
     """There is no room now, or there never will be: `status` says which, as HTTP does."""
 
@@ -36,7 +39,7 @@ class Limits:
     """
 
     batch: int = 16
-    lanes: int = 32
+    lanes: int = RUNNING * 16
     queue: int = 256
     loops: int = 64
     cache_bytes: int = 1 << 30
