@@ -118,7 +118,7 @@ def test_a_run_here_is_the_yardstick(tmp_path, capsys, monkeypatch):
     ("words", "said"),
     [
         (["--accelerator", "h10"], "unknown accelerator 'h10'; did you mean 'h100'"),
-        (["--scale", "8b"], "unknown scale '8b'"),
+        (["--scale", "8b"], "6x288, 1b, 3b, 7b)"),
         (["--gpus", "0"], "--gpus must be at least 1"),
         (["--utilisation", "2"], "--utilisation must be between 0 and 1"),
         (["--tokens", "nan"], "--tokens must be a sensible number"),

@@ -81,6 +81,10 @@ def put_checkpoint_of_another_model(run_folder):
     [
         (lambda run: shutil.rmtree(run), "config.json is missing"),
         (lambda run: (run / "config.json").write_text("{"), "not valid JSON"),
+        (
+            lambda run: (run / "config.json").write_text('{"model_type": "scse"}'),
+            "exported for transformers and is no run",
+        ),
         (lambda run: (run / "model" / "tokenizer.json").unlink(), "tokenizer"),
         (lambda run: (run / "model" / "model.safetensors").write_bytes(b"1234"), "model.safetensors is damaged"),
         (

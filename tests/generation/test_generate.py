@@ -206,6 +206,8 @@ def test_the_command_compares_depths_and_shows_them(trained):
     assert [row["loops"] for row in rows] == [1, 4]
     (alone,) = json.loads(scse([*base, "--loops", "4", "--json"]).stdout)
     assert rows[1]["text"] == alone["text"]
+    early = scse([*base, "--compare", "1,4", "--adaptive", "1e9"]).stdout
+    assert "at most 4 loops, 1.0 on average" in " ".join(early.replace("┃", " ").split())
     table = scse([*base, "--compare", "1,4"]).stdout
     assert "T = 1" in table
     assert "T = 4" in table
@@ -234,6 +236,7 @@ def test_eval_reads_through_a_cache(trained):
     (["--prompt", "the", "--loops", "0"], "loops must be at least 1"),
     (["--prompt", "the", "--temperature", "-1"], "temperature must not be negative"),
     (["--prompt", "the", "--rule", "updat"], "did you mean 'update'"),
+    (["--prompt", "the", "--rule", "gate"], "--rule gate needs a threshold to stop at: --adaptive X"),
     (["--prompt", "the", "--cache", "shraed"], "did you mean 'shared'"),
     (["--prompt", "the", "--max-new-token", "3"], "--max-new-token"),
     (["--prompt", "the", "--adaptive", "-1"], "must not be negative"),

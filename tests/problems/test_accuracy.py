@@ -120,6 +120,8 @@ def test_mistakes_are_one_line(copy, tmp_path, capsys):
     assert "difficulty must be between 1 and 5" in capsys.readouterr().err
     assert main(["eval", str(copy), "--data", "stdlib", "--quiet"]) == 2
     assert "was trained on pointer-chase and cannot read stdlib" in capsys.readouterr().err
+    assert main(["lambada", str(copy), "--quiet"]) == 2
+    assert "was trained on pointer-chase and cannot read lambada" in capsys.readouterr().err
     text = write_corpus(tmp_path / "corpus")
     run(text, tmp_path / "text")
     cache = ["--cache-dir", str(tmp_path / "cache"), "--quiet"]

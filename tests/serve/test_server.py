@@ -55,8 +55,9 @@ def until(true, seconds=60):
         ({"max_tokens": 0}, "nothing to answer"),
         ({"max_tokens": True}, "max_tokens must be a whole number"),
         ({"max_tokens": 100}, "do not fit into the model's 48 positions"),
-        ({"loops": 0}, "loops must be a whole number between 1"),
+        ({"loops": 0}, "loops must be a whole number of at least 1"),
         ({"loops": 65}, "loops must be between 1 and 64"),
+        ({"loops": 10**7}, "loops must be a whole number between 1 and 1,048,576"),
         ({"exit_rule": "upddate", "exit_threshold": 1}, "did you mean 'update'"),
         ({"exit_rule": "kl"}, "needs an exit_threshold"),
         ({"exit_treshold": 1}, "did you mean 'exit_threshold'"),
@@ -67,7 +68,7 @@ def until(true, seconds=60):
         ({"stop": [""]}, "stop must be"),
         ({"stream": 1}, "stream must be true or false"),
         ({"logit_bias": {"5": 100}}, "logit_bias is not supported"),
-        ({"budget": 0.5}, "budget must be a number between 1"),
+        ({"budget": 0.5}, "budget must be a number of at least 1"),
     ],
 )
 def test_a_mistake_is_one_line(live, change, message):
@@ -250,6 +251,7 @@ def test_the_load_test_finds_no_fault(live):
     assert report["errors"] == {}
     assert report["requests"] == 60
     assert set(report["kinds"]) == {"plain", "stream", "leaves", "slow", "malformed"}
+    assert report["answered"] == sum(report["kinds"][kind] for kind in ("plain", "stream", "slow"))
     assert 1 <= report["mean_loops"] <= 3
     assert report["request_seconds"]["p50"] <= report["request_seconds"]["p99"]
     until(lambda: not live.engine.running and not live.engine.waiting)

@@ -91,10 +91,13 @@ def add_scale(parser: argparse.ArgumentParser, default: str | None = None) -> No
     parser.add_argument("--scale", default=default, metavar="S", help="mini, 22m, 50m, 96m, 137m, 4x320 or 6x288")
 
 
+DEFAULT_RULE = "update"
+
+
 def add_rule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rule",
-        default="update",
+        default=DEFAULT_RULE,
         metavar="R",
         help="exit rule: update (the paper's), relative, kl, margin, lookahead, or gate (see train-exit)",
     )

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from scse.cli.common import (
+    DEFAULT_RULE,
     Arguments,
     add_compile,
     add_json,
@@ -66,9 +67,12 @@ def run(args: Arguments) -> None:
 
     if args.seed < 0:
         raise UserError(f"--seed must not be negative, got {args.seed}")
+    rule = RULES.find(args.rule)
+    if args.adaptive is None and args.rule != DEFAULT_RULE:
+        raise UserError(f"--rule {args.rule} needs a threshold to stop at: --adaptive X")
     depths = tuple(dict.fromkeys(args.compare or [args.loops]))
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
-    depth, sampling = Depth(depths, args.adaptive, RULES.find(args.rule)), Sampling(args.temperature, args.top_p)
+    depth, sampling = Depth(depths, args.adaptive, rule), Sampling(args.temperature, args.top_p)
     opened = open_chosen(args.run, args, tokens=args.max_new_tokens or 0)
     count = args.max_new_tokens
     if count is None:
@@ -84,7 +88,11 @@ def run(args: Arguments) -> None:
         found = deque(growing, maxlen=1).pop()
         seconds = elapsed(begin, opened.device)
     if args.compare and not args.json:
-        print_side_by_side(prompt, depths, found, max(depths) if args.show_depth else None)
+        headings = [
+            f"T = {most}" if args.adaptive is None else f"at most {most} loops, {one.mean_loops:.1f} on average"
+            for most, one in zip(depths, found, strict=True)
+        ]
+        print_side_by_side(prompt, headings, found, max(depths) if args.show_depth else None)
         return
     rows = [
         {"loops": most, "prompt": prompt, "text": one.text, "tokens": one.ids, "taken": one.loops, "seconds": seconds}
@@ -127,8 +135,10 @@ def marked(piece: str, loops: int, marks: Marks | None) -> Text:
     return Text(piece) if marks is None else marks.mark(piece, loops)
 
 
-def print_side_by_side(prompt: str, depths: Sequence[int], found: list[Continuation], most: int | None = None) -> None:
-    """A column for each depth; where they would be too narrow to read, one below the other."""
+def print_side_by_side(
+    prompt: str, headings: Sequence[str], found: list[Continuation], most: int | None = None
+) -> None:
+    """A column for each continuation; where they would be too narrow to read, one below the other."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -142,12 +152,12 @@ def print_side_by_side(prompt: str, depths: Sequence[int], found: list[Continuat
         Text.assemble(*(marked(harmless(p), n, marks) for p, n in zip(one.pieces, one.loops, strict=True)))
         for one in found
     ]
-    across = len(depths) if width // len(depths) >= NARROWEST else 1
+    across = len(headings) if width // len(headings) >= NARROWEST else 1
     console.print(Text(prompt, style="bold"))
-    for begin in range(0, len(depths), across):
+    for begin in range(0, len(headings), across):
         table = Table(expand=True)
-        for depth in depths[begin : begin + across]:
-            table.add_column(f"T = {depth}", ratio=1, overflow="fold")
+        for heading in headings[begin : begin + across]:
+            table.add_column(heading, ratio=1, overflow="fold")
         table.add_row(*cells[begin : begin + across])
         console.print(table)
     if marks:

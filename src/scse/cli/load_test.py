@@ -75,10 +75,10 @@ def table(report: dict[str, object]) -> list[dict[str, object]]:
     """A line for each number; what is grouped in the report comes apart."""
     rows: list[dict[str, object]] = []
     for name, value in report.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             rows += [
                 {"measure": f"{name.replace('_', ' ')}: {part}", "value": number} for part, number in value.items()
             ]
         else:
-            rows.append({"measure": name.replace("_", " "), "value": value})
+            rows.append({"measure": name.replace("_", " "), "value": value or 0})
     return rows

@@ -83,13 +83,16 @@ def run(args: Arguments) -> None:
 
 def one_run(args: Arguments) -> TrainConfig:
     """The run that the options describe; a planned shape is trained on twenty tokens per parameter unless told."""
-    from scse.config import assemble, protocol
+    from scse.config import SCALES, assemble, protocol
+    from scse.errors import unknown_name
     from scse.planning import PLANNED, TOKENS_PER_PARAMETER, parameters
 
     wanted: dict[str, object] = dict(protocol(args.protocol)) if args.protocol else {}
     if args.scale in PLANNED:
         wanted = {name: value for name, value in wanted.items() if name != "scale"} | PLANNED[args.scale]
     elif args.scale is not None:
+        if args.scale not in SCALES:
+            raise unknown_name("scale", args.scale, (*SCALES, *PLANNED))
         wanted["scale"] = args.scale
     wanted |= settings(args.set)
     family = args.family or DEFAULT_FAMILY

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 
 from scse.config import TrainConfig, differences
 from scse.errors import UserError
-from scse.files import read_sealed, replacing, sweep, write_sealed
+from scse.files import read_json, read_sealed, replacing, sweep, write_sealed
 from scse.locks import ALONE, AT_ONCE, take_lock
 from scse.provenance import provenance
 
@@ -114,6 +114,8 @@ def refuse_changes(folder: Path, begun: Mapping[str, Any], wanted: Mapping[str, 
 
 def read_run_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:
     """What a run was started with, and the hashes of its data."""
+    if "model_type" in read_json(folder / "config.json"):
+        raise UserError(f"{folder} was exported for transformers and is no run; name the run, or use 'scse serve'")
     stored = read_sealed(folder / "config.json", FORMAT, upgrade=dict)
     train, data = stored.get("train"), stored.get("data")
     if not (isinstance(train, dict) and isinstance(data, dict)):

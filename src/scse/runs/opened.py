@@ -68,11 +68,16 @@ class Run:
         place = {"device": self.device.type} if self.here.size > 1 else {}
         return Partial(self.folder, {**asked, **weights, **self.facts(), **place}, self.here)
 
-    def corpus(self, name: str | None, data_dir: str | None, cache_dir: str | None, progress: bool = True) -> Corpus:
-        """A corpus (by default the run's own) as tokens of the run's tokenizer."""
-        name, own = name or self.config.corpus, self.config.corpus
+    def check_reads(self, name: str) -> None:
+        """An error for text where the run knows the words of a problem alone, and for another problem than its own."""
+        own = self.config.corpus
         if name != own and (name in PROBLEMS or own in PROBLEMS):
             raise UserError(f"{self.folder} was trained on {own} and cannot read {name}; train a run on it")
+
+    def corpus(self, name: str | None, data_dir: str | None, cache_dir: str | None, progress: bool = True) -> Corpus:
+        """A corpus (by default the run's own) as tokens of the run's tokenizer."""
+        name = name or self.config.corpus
+        self.check_reads(name)
         data = DataConfig(name, self.config.tokenizer, data_dir, cache_dir, self.config.problem)
         return open_corpus(data, progress, tokenizer=self.tokenizer)
 
@@ -106,6 +111,8 @@ def open_run(
         model, step, file = load_model(folder / "model"), config.steps, folder / "model" / WEIGHTS_FILE
     else:
         model, step, file = _newest_model(folder, config)
+        if here.leads:
+            log.warning("%s is not finished: step %d of %d is what is read", folder, step, config.steps)
     load_gate(folder, model, file)
     if compiles(compiled, place):
         model.compile_step()

@@ -21,6 +21,7 @@ MOST_CHOICES = 128
 MOST_STOPS = 16
 MOST_ALTERNATIVES = 20
 MOST_TOKENS = 1 << 20
+NONSENSE = 1_000_000
 DEFAULT_TOKENS = 16  # of a completion, as OpenAI has it
 
 SHARED = {
@@ -209,7 +210,7 @@ def _flag(body: Mapping[str, Any], name: str) -> bool:
 def _whole(body: Mapping[str, Any], name: str, low: int, high: int, default: int | None = None) -> int | None:
     value: int | None = body.get(name, default)
     if value is not None and not (_is_whole(value) and low <= value <= high):
-        raise Refused(f"{name} must be a whole number between {low} and {high}")
+        raise Refused(f"{name} must be a whole number {_within(low, high, value)}")
     return value
 
 
@@ -218,8 +219,14 @@ def _number(body: Mapping[str, Any], name: str, low: float, high: float, default
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise Refused(f"{name} must be a number between {low:g} and {high:g}")
+        raise Refused(f"{name} must be a number {_within(low, high, value)}")
     return float(value)
+
+
+def _within(low: float, high: float, given: object) -> str:
+    """A range in words; a bound that only keeps nonsense out is named to those who send it."""
+    exceeded = isinstance(given, int | float) and given > high
+    return f"between {low:,} and {high:,}" if high < NONSENSE or exceeded else f"of at least {low:,}"
 
 
 def _stops(body: Mapping[str, Any]) -> tuple[str, ...]:

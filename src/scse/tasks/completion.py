@@ -50,6 +50,7 @@ class Completion(Task):
         from scse.progress import progress
 
         data = selection.data or CORPUS
+        run.check_reads(data)
         config = DataConfig(data, data_dir=selection.data_dir, cache_dir=selection.cache_dir)
         passages = list(islice(corpus_documents(config, selection.split), selection.limit))
         examples = list(last_word_completions(passages, run.tokenizer))

@@ -92,7 +92,8 @@ class Trainer:
         if len(self.validation.tokens) < 2:
             raise UserError(f"the validation split of '{corpus.name}' has fewer than 2 tokens; give it more text")
         if config.warmup >= config.steps and here.leads:
-            log.warning("the warm-up of %d steps is as long as the run of %d", config.warmup, config.steps)
+            about = "the warm-up of %d steps does not end within the %d of the run; --set warmup=N sets another"
+            log.warning(about, config.warmup, config.steps)
         self.config = config
         self.micro_batches = self._micro_batches()
         self.batches = batch_source(corpus, self.config)
