@@ -42,8 +42,6 @@ def progress(
             except BaseException:
                 bar.update(task, visible=bar.tasks[0].completed > 0)
                 raise
-            if total:  # there may have been less to do than was said
-                bar.update(task, total=bar.tasks[0].completed or total)
     else:
         lines = _Lines(label, total, unit, amounts)
         try:
