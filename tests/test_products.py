@@ -84,7 +84,7 @@ def test_a_model_laid_out_for_few_rows_has_the_same_weights_and_answers(shape, t
     assert turned
     assert all(weight.t().is_contiguous() for weight in turned)
     torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
-    torch.testing.assert_close(model(ids, 3), exact)
+    torch.testing.assert_close(model(ids, 3), exact, rtol=1e-4, atol=1e-5)
     save_model(model, tmp_path)  # and in a file they lie as always
     torch.testing.assert_close(load_model(tmp_path).state_dict(), weights, rtol=0, atol=0)
 
