@@ -49,6 +49,8 @@ RIVALS_ON_TEXT = [
     ("SCSE with recall alone", "scse-recall without decay", 0),
     ("Parcae, seed 1", "parcae", 1),
     ("SCSE with decay and recall, seed 1", "scse-recall", 1),
+    ("Parcae, seed 2", "parcae", 2),
+    ("SCSE with decay and recall, seed 2", "scse-recall", 2),
 ]
 
 
