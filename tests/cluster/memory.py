@@ -112,8 +112,9 @@ def main() -> None:
     here = World(dist.get_rank(), dist.get_world_size(), torch.device("cpu"))
     with tempfile.TemporaryDirectory() as scratch:
         (shared,) = [scratch] if here.size == 1 else [here.from_leader(scratch)]
-        # torch's first product and FSDP's first hooks load code: a small model goes through every stage before.
-        for scale in ("mini", *sys.argv[1:]):
+        # The first products and hooks load code and reserve room: the first scale goes through every stage twice, and
+        # its first line counts that too.
+        for scale in (sys.argv[1], *sys.argv[1:]):
             name, _, vocabulary = scale.partition("/")
             config = model_config("scse", name)
             if vocabulary:

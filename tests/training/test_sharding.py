@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from test_distributed import assert_close_run
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from forked import two_processes
 from runs import command, final_tensors, run
@@ -23,7 +27,7 @@ from scse.runs.opened import open_run
 from scse.runs.restoring import collect, export_model, model_of, restore
 from scse.runs.shards import whole
 from scse.training.objectives import Objective
-from scse.training.sharding import draw, give_storage, layers_of_their_own, shard
+from scse.training.sharding import copy_in_chunks, draw, give_storage, layers_of_their_own, shard
 from tinymodels import NAMES, SHAPES, some_ids
 
 CPU = torch.device("cpu")
@@ -198,3 +202,29 @@ def test_machines_that_each_hold_all_of_the_model(corpus, tmp_path, monkeypatch)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     together(corpus, tmp_path / "two", "--strategy", "hsdp", micro_batches=2, **LAYERS)
     assert_close_run(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3, 8])
+def test_gradients_are_laid_out_as_torch_does_and_nothing_is_allocated(processes: int) -> None:
+    tensors = [torch.randn(rows, *rest) for rows, *rest in ((5, 3), (1,), (4, 2, 2), (7,), (6, 1))]
+    size = sum(-(-len(tensor) // processes) * tensor[0].numel() for tensor in tensors)
+    ours, theirs = torch.full((processes, size), math.nan), torch.full((processes, size), math.nan)
+    torch._chunk_cat(tensors, 0, processes, out=theirs)
+    with _Storages() as seen:
+        copy_in_chunks(tensors, 0, processes, ours)
+    assert torch.equal(ours, theirs)
+    assert seen.storages <= {tensor.untyped_storage().data_ptr() for tensor in (*tensors, ours)}
+
+
+class _Storages(TorchDispatchMode):
+    """Where the results of all operations lie."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storages: set[int] = set()
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = operation(*args, **(kwargs or {}))
+        for result in tree_leaves(found):
+            self.storages.add(result.untyped_storage().data_ptr())
+        return found

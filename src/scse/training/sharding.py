@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import warnings
+from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -36,6 +38,36 @@ def shard(objective: Objective, here: World, precision: str, replicated: bool) -
         fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(objective, mesh=mesh)
     Gathering(objective)
+    if here.device.type == "cpu":
+        _pad_without_a_copy()
+
+
+def copy_in_chunks(tensors: list[Tensor], dim: int, num_chunks: int, out: Tensor) -> None:
+    """Row i of `out` holds the i-th of `num_chunks` parts of every tensor's rows, and zeros where a part is short.
+
+    What `torch._chunk_cat` does, without a copy of its own: on CPUs that pads a tensor whose rows do not divide by the
+    number of processes in a new one, and GPT-2's 50,257 rows are most of a small model.
+    """
+    assert dim == 0
+    at = 0
+    for tensor in tensors:
+        rows = -(-len(tensor) // num_chunks)
+        size = rows * tensor[0].numel()
+        for place, start in zip(out[:, at : at + size], range(0, rows * num_chunks, rows), strict=True):
+            part = tensor[start : start + rows]
+            place[: part.numel()].view(part.shape).copy_(part)
+            place[part.numel() :].zero_()
+        at += size
+
+
+@cache
+def _pad_without_a_copy() -> torch.library.Library:
+    """Let FSDP2 lay out gradients before it adds them up with `copy_in_chunks`, as long as the result lives."""
+    kernels = torch.library.Library("fsdp", "IMPL")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="(?s).*Overriding a previously registered kernel")
+        kernels.impl("chunk_cat", copy_in_chunks, "CPU")
+    return kernels
 
 
 class Gathering:
