@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import mean, stdev
 
 import pytest
 
@@ -40,18 +41,15 @@ def test_the_longer_runs_say_what_the_reading_says():
     assert all(f"{value:.2f}" in reading for value in ppl.values())
 
 
-RIVALS_ON_TEXT = [
-    ("SCSE", "scse", 0),
-    ("Parcae", "parcae", 0),
-    ("Huginn", "huginn", 0),
-    ("SCSE with decay and recall", "scse-recall", 0),
-    ("SCSE with decay alone", "scse-recall without recall", 0),
-    ("SCSE with recall alone", "scse-recall without decay", 0),
-    ("Parcae, seed 1", "parcae", 1),
-    ("SCSE with decay and recall, seed 1", "scse-recall", 1),
-    ("Parcae, seed 2", "parcae", 2),
-    ("SCSE with decay and recall, seed 2", "scse-recall", 2),
-]
+RIVALS_ON_TEXT = {
+    "SCSE": "scse",
+    "Parcae": "parcae",
+    "Huginn": "huginn",
+    "SCSE with decay and recall": "scse-recall",
+    "SCSE with decay alone": "scse-recall without recall",
+    "SCSE with recall alone": "scse-recall without decay",
+}
+WITH_THREE_SEEDS = ("SCSE", "Parcae", "Huginn", "SCSE with decay and recall")
 
 
 def taken_apart(record):
@@ -62,20 +60,46 @@ def taken_apart(record):
     return model["family"] + "".join(off)
 
 
-@pytest.mark.parametrize(("label", "family", "seed"), RIVALS_ON_TEXT)
-def test_the_rivals_on_text_say_what_the_reading_says(label, family, seed):
-    records = read_records([RESULTS.parent / "rivals" / "records.jsonl"])
-    reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8").partition("## `rivals/`")[2].replace("**", "")
-    mine = [
-        record
-        for record in records
-        if (taken_apart(record), record.seed, record.identity["task"]) == (family, seed, "perplexity")
-    ]
-    ppl = {record.depth: f"{record.metrics['ppl']:.2f}" for record in mine if record.identity["adaptive"] is None}
-    assert f"| {label} | {' | '.join(ppl[depth] for depth in sorted(ppl))} |" in reading
-    early = [f"{record.metrics['ppl']:.2f}" for record in mine if record.identity["adaptive"] is not None]
-    assert seed or (len(early) == 1 and early[0] in reading)
-    assert {record.identity["trained_steps"] for record in mine} == {2000}
+@pytest.fixture(scope="module")
+def rivals():
+    """Perplexities of `rivals` on text by row, seed and depth; an exit after 4 loops on average has depth None."""
+    found: dict[str, dict[int, dict[int | None, float]]] = {}
+    for record in read_records([RESULTS.parent / "rivals" / "records.jsonl"]):
+        if record.identity["task"] == "perplexity":
+            assert record.identity["trained_steps"] == 2000
+            depth = record.depth if record.identity["adaptive"] is None else None
+            found.setdefault(taken_apart(record), {}).setdefault(record.seed, {})[depth] = record.metrics["ppl"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def reading_of_rivals():
+    return (RESULTS.parent / "README.md").read_text(encoding="utf-8").partition("## `rivals/`")[2].replace("**", "")
+
+
+def test_every_row_of_the_rivals_on_text_is_read(rivals):
+    assert set(rivals) == set(RIVALS_ON_TEXT.values())
+
+
+@pytest.mark.parametrize("label", RIVALS_ON_TEXT)
+def test_the_rivals_on_text_say_what_the_reading_says(label, rivals, reading_of_rivals):
+    first = rivals[RIVALS_ON_TEXT[label]][0]
+    early = first[None]
+    by_depth = [f"{first[depth]:.2f}" for depth in sorted(depth for depth in first if depth)]
+    assert f"| {label} | {' | '.join(by_depth)} |" in reading_of_rivals
+    assert f"{early:.2f}" in reading_of_rivals
+
+
+@pytest.mark.parametrize("label", WITH_THREE_SEEDS)
+def test_the_means_over_seeds_of_the_rivals_are_those_of_the_records(label, rivals, reading_of_rivals):
+    seeds = rivals[RIVALS_ON_TEXT[label]]
+    assert set(seeds) == {0, 1, 2}
+    cells = []
+    for depth in (1, 2, 4, 8, 12, 16, 24, 32, 48):
+        values = [of_seed[depth] for of_seed in seeds.values()]
+        spread = f" ± {stdev(values):.2f}" if depth in (1, 8, 48) else ""
+        cells.append(f"{mean(values):.2f}{spread}")
+    assert f"| {label} | {' | '.join(cells)} |" in reading_of_rivals
 
 
 def test_the_frontier_of_second_trainings_is_made_of_its_records():
