@@ -96,6 +96,7 @@ def test_two_processes_train_what_one_trains(tmp_path, strategy):
     line += ["--set", "micro_batches=2", "--precision", "float32", "--checkpoint-every", "3", "--quiet"]
     result = two_processes([*line, "--strategy", strategy, "--out", tmp_path / "two"])
     assert result.returncode == 0, result.stderr[-3000:]
+    assert "steps done, validation perplexity of the answers" in result.stdout
 
     def close(ours, theirs):
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5)

@@ -103,7 +103,8 @@ def run(args: Arguments) -> None:
         print_json({"run": args.out, "step": outcome.step, "finished": outcome.finished, "ppl": outcome.validation_ppl})
     elif outcome.finished:
         last = outcome.validation
-        scored = f", validation perplexity {last.ppl:.2f} at T = {last.loops}" if last else ""
+        what = "perplexity of the answers" if config.problem else "perplexity"
+        scored = f", validation {what} {last.ppl:.2f} at T = {last.loops}" if last else ""
         print_text(f"{args.out}: {outcome.step} steps done{scored}")
     else:
         print_text(f"{args.out}: stopped after step {outcome.step} and saved; the same command continues")
