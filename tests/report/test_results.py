@@ -42,6 +42,8 @@ def test_the_longer_runs_say_what_the_reading_says():
 
 
 RIVALS_ON_TEXT = {
+    "looped": "looped",
+    "Ouro": "ouro",
     "SCSE": "scse",
     "Parcae": "parcae",
     "Huginn": "huginn",
