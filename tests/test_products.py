@@ -9,7 +9,7 @@ from torch import nn
 
 from scse.generation import Depth, KVCache, settle
 from scse.nn import products
-from scse.nn.products import FEW_ROWS, LEAST_WEIGHTS, FewRows, Int8Linear, last_outputs
+from scse.nn.products import FEW_ROWS, LEAST_WEIGHTS, ROUNDED, BFloat16Linear, FewRows, Int8Linear, last_outputs
 from scse.persistence import load_model, save_model
 from scse.recurrence import deviation_map
 from tinymodels import NAMES, SHAPES, some_ids, tiny
@@ -60,6 +60,15 @@ def test_torchs_kernel_and_plain_floats_multiply_the_same_integers(monkeypatch):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("rows", [1, 5, 100])
+def test_a_bfloat16_product_rounds_both_factors_and_the_result(rows):
+    weight, x = drawn(48, 300), drawn(rows, 300, seed=1)
+    found = BFloat16Linear(weight)(x)
+    rounded = x.bfloat16().double() @ weight.bfloat16().double().T
+    assert found.dtype == x.dtype
+    torch.testing.assert_close(found.double(), rounded, rtol=2**-8, atol=2**-8)
+
+
 def test_a_layout_for_few_rows_changes_no_answer():
     weight, layout = drawn(LEAST_WEIGHTS // 48 + 1, 48), FewRows()
     for rows in (1, 2, FEW_ROWS, FEW_ROWS + 1, 1):
@@ -89,24 +98,26 @@ def test_a_model_laid_out_for_few_rows_has_the_same_weights_and_answers(shape, t
     torch.testing.assert_close(load_model(tmp_path).state_dict(), weights, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("precision", ROUNDED)
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
-def test_every_family_in_8_bits_is_near_itself(name):
+def test_every_family_with_rounded_weights_is_near_itself(name, precision):
     model, ids = tiny(name, dtype=torch.float32, spread=0.05), some_ids()
     exact, targets = model(ids, 3), ids.roll(-1, 1)
     losses = model.token_nll(model.hidden(ids, 3), targets)
-    model.lay_out("int8")
-    model.lay_out("int8")  # a second time changes nothing
+    model.lay_out(precision)
+    model.lay_out(precision)  # a second time changes nothing
     found = model(ids, 3)
     assert 0 < torch.linalg.vector_norm(found - exact) < 0.1 * torch.linalg.vector_norm(exact)
     torch.testing.assert_close(model.token_nll(model.hidden(ids, 3), targets), losses, rtol=0.05, atol=0.05)
 
 
+@pytest.mark.parametrize("precision", ROUNDED)
 @pytest.mark.parametrize("shape", SHAPES)
 @torch.no_grad()
-def test_8_bits_under_a_cache(shape):
+def test_rounded_weights_under_a_cache(shape, precision):
     model, ids = tiny("scse", dtype=torch.float32, spread=0.05, shape=SHAPES[shape]), some_ids()
-    model.lay_out("int8")
+    model.lay_out(precision)
     whole, cache = model(ids, 3), KVCache(model, len(ids), 3)
     parts = [settle(model, part, cache.append(part.shape[1]), Depth(3)) for part in ids.split([4, 1, 6], 1)]
     cached = model.head(torch.cat([part.outputs for part in parts], 1))
@@ -116,10 +127,11 @@ def test_8_bits_under_a_cache(shape):
     assert settle(model, ids, cache.append(ids.shape[1]), Depth(5, threshold=0.05)).taken.max() <= 5
 
 
+@pytest.mark.parametrize("precision", ROUNDED)
 @pytest.mark.parametrize("name", ["scse", "sc-cond", "forcing-subtraction"])
 @torch.no_grad()
-def test_the_anchor_stays_exactly_where_it_is_in_8_bits(name):
+def test_the_anchor_stays_exactly_where_it_is_with_rounded_weights(name, precision):
     model = tiny(name, dtype=torch.float32)
-    model.lay_out("int8")
+    model.lay_out(precision)
     frame = model.recurrence.begin(model.embed(some_ids()))
     assert (deviation_map(model.recurrence, 0, torch.zeros_like(frame.embedding), frame) == 0).all()

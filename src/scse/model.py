@@ -6,6 +6,7 @@ Shapes: B batch, L positions, d width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -18,15 +19,15 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from scse.config.model import ModelConfig, Shape, scale
-from scse.devices import send
+from scse.devices import autocast, send
 from scse.errors import UserError
 from scse.families import FAMILIES
 from scse.nn import Block, RMSNorm, apply_layers
 from scse.nn.block import Pasts
 from scse.nn.dropout import Dropout
 from scse.nn.loss import counted, head_nll, token_nll
-from scse.nn.products import FewRows, Int8Linear, turn
-from scse.precision import EXACT, INT8
+from scse.nn.products import ROUNDED, FewRows, RoundedLinear, turn
+from scse.precision import BFLOAT16, EXACT
 from scse.recurrence import Frame, Memory, Recurrence, build
 from scse.recurrence.base import Unit, by_layer
 from scse.trajectory import PARTS, Trajectory, record
@@ -101,6 +102,7 @@ class LoopedLM(nn.Module):
     """
 
     laid_out = False
+    precision = EXACT
     compiled = False
 
     def __init__(self, config: ModelConfig, seed: int = 0) -> None:
@@ -120,7 +122,7 @@ class LoopedLM(nn.Module):
         normed = self.recurrence.reset.normalises and not shape.coda
         self.final_norm = None if normed else RMSNorm(shape.width, shape.norm_eps)
         self.unembedding = None if shape.tied else nn.Linear(shape.width, shape.vocabulary, bias=False)
-        self.int8_head: Int8Linear | None = None
+        self.rounded_head: RoundedLinear | None = None
         self.few_rows = FewRows()
         self.init_weights(seed)
 
@@ -159,18 +161,28 @@ class LoopedLM(nn.Module):
         self.compiled = True
 
     def lay_out(self, precision: str = EXACT) -> None:
-        """Prepare for inference: with 'int8', the products of all blocks and of the head are formed in 8 bits from now
-        on and the model can no longer be trained; otherwise the matrices of the recurrence, prelude and coda lie as few
-        rows are multiplied fastest, and the head may keep copies of its weights for them."""
-        self.laid_out = True
-        if precision != INT8:
+        """Prepare for inference. In float32 the matrices of the recurrence, prelude and coda lie as few rows are
+        multiplied fastest, and the head may keep copies of its weights for them. With a lower precision the weights of
+        all blocks and of the head are rounded for good, and the model can no longer be trained; but for bfloat16 on an
+        accelerator or in compiled steps, where `inference` lets torch round as it goes."""
+        if self.rounded_head is not None:
+            return
+        self.laid_out, self.precision = True, precision
+        if precision not in ROUNDED or self._rounds_as_it_goes:
             for part in (self.prelude, self.recurrence, self.coda):
                 turn(part)
-        if precision != INT8 or self.int8_head is not None:
             return
         for block in [module for module in self.modules() if isinstance(module, Block)]:
-            block.quantise()
-        self.int8_head = Int8Linear(self.head_weight)
+            block.round_weights(ROUNDED[precision])
+        self.rounded_head = ROUNDED[precision](self.head_weight)
+
+    def inference(self) -> AbstractContextManager[object]:
+        """Within it, products are formed in the precision that the model was laid out for."""
+        return autocast(self.precision if self._rounds_as_it_goes else EXACT, self.device)
+
+    @property
+    def _rounds_as_it_goes(self) -> bool:
+        return self.precision == BFLOAT16 and (self.compiled or self.device.type != "cpu")
 
     def place(self, ids: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
         """A host's batch of ids, and whatever belongs to it, on the model's device.
@@ -243,8 +255,8 @@ class LoopedLM(nn.Module):
     def head(self, outputs: Tensor) -> Tensor:
         """C(RMSNorm(y)) [..., V] of outputs y"""
         y = self.normed(outputs)
-        if self.int8_head is not None:
-            logits: Tensor = self.int8_head(y)
+        if self.rounded_head is not None:
+            logits: Tensor = self.rounded_head(y)
             return logits
         return self.few_rows.product(y, self.head_weight) if self.laid_out else F.linear(y, self.head_weight)
 
@@ -275,7 +287,7 @@ class LoopedLM(nn.Module):
     def output_nll(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """−log p(target) of each token [B·L] for what the head takes, 0 where it does not count; no gradients."""
         flat, targets, chosen = self.normed(outputs).flatten(0, 1), targets.flatten(), counted(targets)
-        head = self.head_weight if self.int8_head is None else self.int8_head
+        head = self.head_weight if self.rounded_head is None else self.rounded_head
         if chosen is None:
             return token_nll(flat, head, targets)
         losses = flat.new_zeros(len(flat))

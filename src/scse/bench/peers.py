@@ -1,11 +1,13 @@
 """A cached token and a training step against `transformers` models of equal FLOPs, and against the machine's limits.
 
 The peers are a GPT-2 and a Llama of our width and vocabulary with as many layers as come nearest to the FLOPs of our T
-loops, in float32 and as they come. Where `transformers` is not installed, there are no peers to name.
+loops, as they come: in float32 and, where the machine multiplies in it, in bfloat16. Where `transformers` is not
+installed, there are no peers to name.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib.util import find_spec
@@ -15,17 +17,20 @@ import torch
 
 from scse.bench.rows import Row
 from scse.config import scale
+from scse.devices import CPU
 from scse.families import SCSE
 from scse.flops import body_flops, token_flops
 from scse.generation import Depth, KVCache, settle
 from scse.measure import best_seconds
 from scse.model import LoopedLM, model_config
-from scse.precision import EXACT, INT8
+from scse.precision import BFLOAT16, EXACT, INT8
 from scse.progress import SILENT, Meter
+from scse.training.optimiser import resolve_precision
 from scse.training.speed import matmul_rate
 
 LOOPS, CONTEXT, ROWS = 8, 96, (1, 16)
 BAR, SHARE = 2.0, 0.4
+BYTES = {EXACT: 4, BFLOAT16: 2, INT8: 1}
 READ = 1 << 26  # numbers that are added up to find how fast memory is read
 
 
@@ -35,7 +40,9 @@ class PeersBench:
     def __init__(self, scale_name: str, repeats: int, tokens: int) -> None:
         self.repeats = max(5, repeats)
         self.shape = replace(scale(scale_name), dropout=0.0)
-        self.models = {precision: LoopedLM(model_config(SCSE, self.shape)).eval() for precision in (EXACT, INT8)}
+        low = resolve_precision("auto", CPU)
+        self.precisions = (EXACT,) if low == EXACT else (EXACT, low)  # of the peers
+        self.models = {p: LoopedLM(model_config(SCSE, self.shape)).eval() for p in (*self.precisions, INT8)}
         for precision, model in self.models.items():
             model.lay_out(precision)
         self.peers = peers(self.shape.width, self.shape.heads, self.shape.vocabulary, self.shape.context, self._flops)
@@ -50,7 +57,7 @@ class PeersBench:
 
     @property
     def pieces(self) -> int:
-        each = len(self.models) + len(self.peers)
+        each = len(self.models) + len(self.precisions) * len(self.peers)
         return self.repeats * (each * len(ROWS) + 1 + len(self.peers))
 
     def ours(self, precision: str, rows: int) -> Callable[[], object]:
@@ -65,9 +72,10 @@ class PeersBench:
 
         return token
 
-    def theirs(self, peer: Any, rows: int) -> Callable[[], object]:
+    def theirs(self, peer: Any, precision: str, rows: int) -> Callable[[], object]:
         from transformers import DynamicCache
 
+        peer = copy.deepcopy(peer).to(getattr(torch, precision))
         cache, ids = DynamicCache(), self.ids[:rows]
         with torch.no_grad():
             peer(ids[:, :CONTEXT], past_key_values=cache, use_cache=True)
@@ -91,7 +99,8 @@ class PeersBench:
         seconds_per_byte = reading()
         for rows in ROWS:
             work = {name: self.ours(name, rows) for name in self.models}
-            work |= {name: self.theirs(peer, rows) for name, peer in self.peers.items()}
+            for name, peer in self.peers.items():
+                work |= {f"{name} {precision}": self.theirs(peer, precision, rows) for precision in self.precisions}
             times = best_seconds(work, self.repeats, meter)
             yield from self._token_rows(rows, times, seconds_per_byte)
         yield from self._step_rows(meter)
@@ -101,21 +110,21 @@ class PeersBench:
         for name in self.models:
             yield Row(f"a token, {where}, {name}", 1e3 * times[name], "ms", note=f"{rows / times[name]:.0f} tokens/s")
             numbers = sum(weight.numel() for weight in self.models[EXACT].parameters())
-            memory = numbers * (1 if name == INT8 else 4) * seconds_per_byte
+            memory = numbers * BYTES[name] * seconds_per_byte
             # Of products in 8 bits the machine's rate is not known: there the bar is the memory's alone.
-            products = 0.0 if name == INT8 else rows * token_flops(self.shape, LOOPS) / self._rate
+            products = (
+                0.0 if name == INT8 else rows * token_flops(self.shape, LOOPS) / matmul_rate(getattr(torch, name), CPU)
+            )
             share = max(memory, products) / times[name]
             limit = "memory" if memory > products else "arithmetic"
             yield Row("share of what the machine allows", share, "", f"≥ {SHARE}", share >= SHARE, f"limit: {limit}")
         for name in self.peers:
-            yield Row(f"a token, {where}, {name}", 1e3 * times[name], "ms", note="transformers, float32")
-            for ours in self.models:
-                ratio, bar = times[name] / times[ours], f"≥ {BAR:g}" if ours == EXACT else ""
-                yield Row(f"ours in {ours} over {name}", ratio, "×", bar, ratio >= BAR if bar else None)
-
-    @property
-    def _rate(self) -> float:
-        return matmul_rate(torch.float32, torch.device("cpu"))
+            for precision in self.precisions:
+                theirs = times[f"{name} {precision}"]
+                yield Row(f"a token, {where}, {name}", 1e3 * theirs, "ms", note=f"transformers, {precision}")
+                ratio = theirs / times[precision]
+                yield Row(f"ours over {name}, both in {precision}", ratio, "×", f"≥ {BAR:g}", ratio >= BAR)
+            yield Row(f"ours in {INT8} over {name} in {EXACT}", times[f"{name} {EXACT}"] / times[INT8], "×")
 
     def _step_rows(self, meter: Meter) -> Iterator[Row]:
         model = LoopedLM(model_config(SCSE, self.shape)).train()

@@ -104,7 +104,7 @@ def subject(source: Source, tokenizer: Tokenizer | None = None) -> Subject:
     if isinstance(source, LoopedLM):
         return Subject(source.config.family, source, tokenizer)
     opened = source if isinstance(source, Run) else open_run(source)
-    return Subject(str(opened.folder), opened.model, opened.tokenizer, opened.precision)
+    return Subject(str(opened.folder), opened.model, opened.tokenizer)
 
 
 def context(subjects: Sequence[Subject]) -> int:

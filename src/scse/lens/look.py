@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from scse.data import Tokenizer
-from scse.devices import autocast
 from scse.errors import UserError
 from scse.evaluation.perplexity import perplexity
 from scse.families import FAMILIES
@@ -39,11 +38,10 @@ class Subject:
     label: str
     model: LoopedLM
     tokenizer: Tokenizer | None = None
-    precision: str = "float32"
 
     def inference(self) -> AbstractContextManager[object]:
-        """Within it, the model computes in the subject's precision."""
-        return autocast(self.precision, self.model.device)
+        """Within it, the model computes in the precision it was opened with."""
+        return self.model.inference()
 
     def word(self, token: int) -> str:
         return f"#{token}" if self.tokenizer is None else self.tokenizer.decode([token])

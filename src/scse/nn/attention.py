@@ -17,6 +17,7 @@ from scse.devices import wide
 from scse.nn.dropout import Dropout
 from scse.nn.norm import RMSNorm
 from scse.nn.products import last_outputs
+from scse.nn.short_context import causal_attention
 
 GATING_CHANNELS = 32  # of a position, seen by the gates of its value embedding
 
@@ -67,7 +68,7 @@ class CausalSelfAttention(nn.Module):
         B, L, d = x.shape
         q, k, v = self._qkv(x, past, embedded)
         if past is None:
-            mixed = F.scaled_dot_product_attention(q, self._shared(k), self._shared(v), is_causal=True)
+            mixed = causal_attention(q, self._shared(k), self._shared(v))
         else:
             past.put(k, v)
             k, v, visible = past.seen()

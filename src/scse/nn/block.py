@@ -13,7 +13,7 @@ from scse.config.model import Shape
 from scse.nn.attention import CausalSelfAttention, Past
 from scse.nn.dropout import Dropout
 from scse.nn.norm import RMSNorm
-from scse.nn.products import Int8Linear
+from scse.nn.products import RoundedLinear
 
 
 class SwiGLU(nn.Module):
@@ -101,12 +101,12 @@ class Block(nn.Module):
         update: Tensor = a + self._added(y, m, self.after_mlp)
         return update
 
-    def quantise(self) -> None:
-        """Form the products with its matrices in 8 bits from now on."""
+    def round_weights(self, kind: type[RoundedLinear]) -> None:
+        """Form the products with its matrices this way from now on."""
         for part in (self.attention, self.mlp):
             for name, matrix in list(part.named_children()):
                 if isinstance(matrix, nn.Linear):
-                    setattr(part, name, Int8Linear(matrix.weight))
+                    setattr(part, name, kind(matrix.weight))
 
     def remember(
         self, x: Tensor, past: Past, modulation: Modulation | None = None, embedded: Tensor | None = None

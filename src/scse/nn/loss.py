@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from scse.nn.products import Int8Linear
+from scse.nn.products import RoundedLinear
 
 CHUNK_TOKENS = 512
 
@@ -47,9 +47,9 @@ def head_nll(
 
 
 @torch.no_grad()
-def token_nll(hidden: Tensor, weight: Tensor | Int8Linear, targets: Tensor, chunk: int = CHUNK_TOKENS) -> Tensor:
+def token_nll(hidden: Tensor, weight: Tensor | RoundedLinear, targets: Tensor, chunk: int = CHUNK_TOKENS) -> Tensor:
     """−log softmax(hidden · weightᵀ)[targets] for each token [N]; no gradients."""
-    if isinstance(weight, Int8Linear):
+    if isinstance(weight, RoundedLinear):
         pairs = zip(hidden.split(chunk), targets.split(chunk), strict=True)
         return torch.cat([F.cross_entropy(weight(h), y, ignore_index=-1, reduction="none") for h, y in pairs])
     head = _ChunkedHead(hidden, weight, chunk)

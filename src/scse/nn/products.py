@@ -1,4 +1,4 @@
-"""Matrix products for inference: weights in 8 bits, or laid out once as few rows are multiplied fastest.
+"""Matrix products for inference: weights rounded once, or laid out once as few rows are multiplied fastest.
 
 Shapes: N rows, i inputs, o outputs.
 """
@@ -13,13 +13,45 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from scse.precision import BFLOAT16, INT8
+
 WEIGHT_LEVELS, ROW_LEVELS = 127, 63
 FEW_ROWS = 64
 LEAST_WEIGHTS = 1 << 20  # a smaller matrix is multiplied as fast without
 _ENGINE = "fbgemm"
 
 
-class Int8Linear(nn.Module):
+class RoundedLinear(nn.Module):
+    """A bias-free linear map whose weights were rounded for good: it can no longer be trained."""
+
+    weight: Tensor
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self._packed: Any = None
+
+
+class BFloat16Linear(RoundedLinear):
+    """y = bf16(W) bf16(x), added up in float32, rounded once more and returned in the type of x.
+
+    Where oneDNN multiplies in bfloat16, the weights lie in its blocks: left as they are, every product would begin
+    with laying them out.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__(weight.detach().to(torch.bfloat16))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rounded = x.to(torch.bfloat16)
+        if x.device.type != "cpu" or not _packs(torch.bfloat16):
+            return F.linear(rounded, self.weight).to(x.dtype)
+        if self._packed is None:
+            self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.contiguous(), FEW_ROWS // 4)
+        return packed_product(rounded, self._packed).to(x.dtype)
+
+
+class Int8Linear(RoundedLinear):
     """y_no = s_o·r_n·Σ_i w_oi q_ni, integers w = round(W/s) in ±127, q = round(x/r) in ±63, r_n = max_i|x_ni|/63.
 
     Each output has its own scale and so has each row, which makes a row's answer independent of the other rows. Zero
@@ -27,16 +59,13 @@ class Int8Linear(nn.Module):
     torch has no kernel for it, the same integers are multiplied as floats.
     """
 
-    weight: Tensor
     scale: Tensor
 
     def __init__(self, weight: Tensor) -> None:
-        super().__init__()
         weight = weight.detach()
         scale = (weight.abs().amax(1) / WEIGHT_LEVELS).clamp_min(torch.finfo(weight.dtype).tiny)
-        self.register_buffer("weight", (weight / scale[:, None]).round().to(torch.int8))
+        super().__init__((weight / scale[:, None]).round().to(torch.int8))
         self.register_buffer("scale", scale)
-        self._packed: Any = None
 
     def forward(self, x: Tensor) -> Tensor:
         step = torch.linalg.vector_norm(x, torch.inf, dim=-1, keepdim=True).mul_(1 / ROW_LEVELS)
@@ -57,6 +86,9 @@ class Int8Linear(nn.Module):
                 self._packed = torch.ops.quantized.linear_prepack(made, None)
             torch.backends.quantized.engine = before
         return self._packed
+
+
+ROUNDED: dict[str, type[RoundedLinear]] = {BFLOAT16: BFloat16Linear, INT8: Int8Linear}
 
 
 @cache
@@ -93,7 +125,8 @@ def packed(weight: Tensor) -> Tensor | None:
 
     `torch.compile` does the same.
     """
-    if weight.device.type != "cpu" or weight.dtype != torch.float32 or weight.numel() < LEAST_WEIGHTS or not _packs():
+    here = weight.device.type == "cpu" and weight.dtype == torch.float32
+    if not here or weight.numel() < LEAST_WEIGHTS or not _packs(weight.dtype):
         return None
     found: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), FEW_ROWS // 4)
     return found
@@ -106,10 +139,11 @@ def packed_product(x: Tensor, blocks: Tensor) -> Tensor:
 
 
 @cache
-def _packs() -> bool:
-    """Whether this build of torch lays weights out in blocks."""
+def _packs(dtype: torch.dtype) -> bool:
+    """Whether this build of torch lays weights out in blocks, and this processor multiplies them in this type."""
     try:
-        packed_product(torch.zeros(2, 16), torch.ops.mkldnn._reorder_linear_weight(torch.zeros(16, 16)))
+        zeros = torch.zeros(16, 16, dtype=dtype)
+        packed_product(zeros, torch.ops.mkldnn._reorder_linear_weight(zeros))
     except (AttributeError, RuntimeError):
         return False
     return True
@@ -148,4 +182,4 @@ class FewRows:
         plain = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
         asked = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
         large = weight.numel() >= LEAST_WEIGHTS
-        return plain and large and not asked and not weight.is_inference() and _packs()
+        return plain and large and not asked and not weight.is_inference() and _packs(weight.dtype)

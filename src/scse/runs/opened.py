@@ -14,7 +14,7 @@ import torch
 from scse.compiling import OFF
 from scse.config import TrainConfig
 from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
-from scse.devices import autocast, compiles, device_name, resolve_device
+from scse.devices import compiles, device_name, resolve_device
 from scse.errors import UserError, checked_choice
 from scse.files import file_hash
 from scse.model import LoopedLM
@@ -36,7 +36,7 @@ log = logging.getLogger("scse")
 class Run:
     """`step` is the number of optimiser steps behind the weights, `weights` their file (or the one that names it).
 
-    `precision` is that of the matrix products. `here` is this process among those that evaluate the run together.
+    `here` is this process among those that evaluate the run together.
     """
 
     folder: Path
@@ -45,16 +45,20 @@ class Run:
     tokenizer: Tokenizer
     step: int
     weights: Path
-    precision: str = EXACT
     here: World = ALONE
 
     @property
     def device(self) -> torch.device:
         return self.model.device
 
+    @property
+    def precision(self) -> str:
+        """Of the matrix products."""
+        return self.model.precision
+
     def inference(self) -> AbstractContextManager[object]:
         """Within it, the model computes in the precision that was asked for."""
-        return autocast(self.precision, self.device)
+        return self.model.inference()
 
     def facts(self) -> dict[str, str | bool]:
         """Where it computes, for records, and whether compiled."""
@@ -117,7 +121,7 @@ def open_run(
     if compiles(compiled, place):
         model.compile_step()
     model.to(place).lay_out(precision)
-    return Run(folder, config, model, tokenizer, step, file, precision, here)
+    return Run(folder, config, model, tokenizer, step, file, here)
 
 
 def _newest_model(folder: Path, config: TrainConfig) -> tuple[LoopedLM, int, Path]:

@@ -26,7 +26,7 @@ class Head:
 
     def __init__(self, model: LoopedLM) -> None:
         self.model = model
-        self._packed = None if model.int8_head is not None else packed(model.head_weight)
+        self._packed = None if model.rounded_head is not None else packed(model.head_weight)
 
     def __call__(self, outputs: Tensor) -> Tensor:
         """[R, d] -> [R, V]"""
