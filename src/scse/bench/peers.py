@@ -29,13 +29,14 @@ from scse.training.optimiser import resolve_precision
 from scse.training.speed import matmul_rate
 
 LOOPS, CONTEXT, ROWS = 8, 96, (1, 16)
+IN_A_ROW = 8  # tokens, as decoding takes them: what a processor keeps of the weights is there for the next one
 BAR, SHARE = 2.0, 0.4
 BYTES = {EXACT: 4, BFLOAT16: 2, INT8: 1}
 READ = 1 << 26  # numbers that are added up to find how fast memory is read
 
 
 class PeersBench:
-    """One new token of 1 and of 16 rows after a context, head included; forward and backward of one batch."""
+    """New tokens of 1 and of 16 rows after a context, head included; forward and backward of one batch."""
 
     def __init__(self, scale_name: str, repeats: int, tokens: int) -> None:
         self.repeats = max(5, repeats)
@@ -66,11 +67,12 @@ class PeersBench:
         settle(model, ids[:, :CONTEXT], cache.append(CONTEXT), Depth(LOOPS))
 
         @torch.no_grad()
-        def token() -> object:
-            cache.length = CONTEXT  # forget the last repetition
-            return model.head(settle(model, ids[:, :1], cache.append(1), Depth(LOOPS)).outputs[:, -1])
+        def tokens() -> None:
+            for _ in range(IN_A_ROW):
+                cache.length = CONTEXT  # forget the last one
+                model.head(settle(model, ids[:, :1], cache.append(1), Depth(LOOPS)).outputs[:, -1])
 
-        return token
+        return tokens
 
     def theirs(self, peer: Any, precision: str, rows: int) -> Callable[[], object]:
         from transformers import DynamicCache
@@ -81,12 +83,12 @@ class PeersBench:
             peer(ids[:, :CONTEXT], past_key_values=cache, use_cache=True)
 
         @torch.no_grad()
-        def token() -> object:
-            logits = peer(ids[:, :1], past_key_values=cache, use_cache=True).logits
-            cache.crop(-1)
-            return logits
+        def tokens() -> None:
+            for _ in range(IN_A_ROW):
+                peer(ids[:, :1], past_key_values=cache, use_cache=True)
+                cache.crop(-1)
 
-        return token
+        return tokens
 
     def step(self, model: torch.nn.Module, loss: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[], object]:
         def run() -> None:
@@ -101,7 +103,7 @@ class PeersBench:
             work = {name: self.ours(name, rows) for name in self.models}
             for name, peer in self.peers.items():
                 work |= {f"{name} {precision}": self.theirs(peer, precision, rows) for precision in self.precisions}
-            times = best_seconds(work, self.repeats, meter)
+            times = {name: t / IN_A_ROW for name, t in best_seconds(work, self.repeats, meter).items()}
             yield from self._token_rows(rows, times, seconds_per_byte)
         yield from self._step_rows(meter)
 

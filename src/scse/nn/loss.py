@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from scse.nn.products import RoundedLinear
 
 CHUNK_TOKENS = 512
+ADDED_ROWS = 2048
 
 
 def counted(targets: Tensor) -> Tensor | None:
@@ -74,7 +75,7 @@ class _HeadNLL(torch.autograd.Function):
             gradient = head.gradient(log_p, y)
             if share is not None:
                 gradient *= share[:, None]
-            gradient = gradient.to(head.dtype)
+            gradient = head.rounded(gradient)
             grad_hidden.append((gradient @ head.table).to(hidden.dtype))
             _add_product(grad_weight, gradient.t(), h)
         ctx.save_for_backward(torch.cat(grad_hidden), grad_weight, None if shares is None else torch.cat(losses))
@@ -97,7 +98,8 @@ def _asked_again() -> bool:
 
 
 class _ChunkedHead:
-    """The head's products in the precision that autocast asks for, one reused buffer for the logits.
+    """The head's products in the precision that autocast asks for. Logits, and what is rounded of them and of their
+    gradients, have a buffer each that all chunks use.
 
     `passes_over`: targets may be negative, and then count nothing.
     """
@@ -111,18 +113,22 @@ class _ChunkedHead:
         self.chunk = chunk
         rows = min(chunk, hidden.shape[0])
         self.buffer = torch.empty(rows, weight.shape[0], dtype=hidden.dtype, device=hidden.device)
+        self.low = self.buffer if self.dtype == hidden.dtype else torch.empty_like(self.buffer, dtype=self.dtype)
 
     def chunks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         hidden = (part.to(self.dtype) for part in self.hidden.split(self.chunk))
         return list(zip(hidden, targets.split(self.chunk), strict=True))
 
     def log_probabilities(self, h: Tensor) -> Tensor:
-        logits = self.buffer[: h.shape[0]]
-        if self.dtype == logits.dtype:
-            torch.mm(h, self.table.t(), out=logits)
-        else:
-            logits.copy_(torch.mm(h, self.table.t()))
+        logits, low = self.buffer[: h.shape[0]], self.low[: h.shape[0]]
+        torch.mm(h, self.table.t(), out=low)
+        if low.dtype != logits.dtype:
+            logits.copy_(low)
         return torch.log_softmax(logits, 1, out=logits)
+
+    def rounded(self, gradient: Tensor) -> Tensor:
+        """The gradient of a chunk's logits as the products take it."""
+        return gradient if self.low is self.buffer else self.low[: gradient.shape[0]].copy_(gradient)
 
     def picked(self, log_p: Tensor, targets: Tensor) -> Tensor:
         """log p(target) of each token [n]"""
@@ -142,5 +148,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     """total += left · right, in place where the types allow it."""
     if total.dtype == left.dtype:
         torch.addmm(total, left, right, out=total)
-    else:
-        total += left @ right
+        return
+    product = left @ right
+    for sums, part in zip(total.split(ADDED_ROWS), product.split(ADDED_ROWS), strict=True):
+        sums += part  # torch converts all of `part` first: some rows at a time, and the copy stays in the cache
