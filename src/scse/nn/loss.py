@@ -149,6 +149,6 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
     if total.dtype == left.dtype:
         torch.addmm(total, left, right, out=total)
         return
-    product = left @ right
-    for sums, part in zip(total.split(ADDED_ROWS), product.split(ADDED_ROWS), strict=True):
-        sums += part  # torch converts all of `part` first: some rows at a time, and the copy stays in the cache
+    # Some rows at a time: torch converts a product of another type before it adds it, and both stay in the cache.
+    for sums, rows in zip(total.split(ADDED_ROWS), left.split(ADDED_ROWS), strict=True):
+        sums += rows @ right
