@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -24,7 +25,7 @@ from scse.suites.outcome import Outcome, Result
 from scse.suites.presets import MINIATURES
 from scse.suites.runner import share_of_devices
 from scse.suites.sending import Sending, newest_tasks, own_task, send
-from scse.suites.slurm import DEFAULTS, Queued, Slurm, sbatch_options, sbatch_words
+from scse.suites.slurm import DEFAULTS, TERMINATED, Queued, Slurm, sbatch_options, sbatch_words
 
 TOYPRESET = SMALLER[1]
 
@@ -102,7 +103,7 @@ def test_a_member_that_was_called_off_is_not_sent_again(slurm):
     assert slurm.submitted == [["a"]]
 
 
-@pytest.mark.parametrize("state", ["TIMEOUT", "NODE_FAIL", "PREEMPTED", "CANCELLED"])
+@pytest.mark.parametrize("state", ["TIMEOUT", "NODE_FAIL", "PREEMPTED", "CANCELLED", TERMINATED])
 def test_a_member_that_could_not_speak_goes_on_if_it_was_taken_away(slurm, state):
     coordinator = begun(slurm, "a")
     assert list(coordinator._look()) == []
@@ -333,6 +334,23 @@ def test_detached_followed_and_cancelled(place, commands, capsys):
     assert Slurm().last_state("1_0") == "CANCELLED"
     assert main(cancel) == 0
     assert json.loads(capsys.readouterr().out) == {"cancelled": []}
+
+
+@pytest.mark.parametrize(
+    ("printed", "state"),
+    [
+        ("JobState=FAILED Reason=NonZeroExitCode ExitCode=143:0", TERMINATED),  # scse heard it, before it had work
+        ("JobState=FAILED Reason=None ExitCode=0:15", TERMINATED),  # Python had not got so far
+        ("JobState=FAILED Reason=NonZeroExitCode ExitCode=1:0", "FAILED"),
+        ("JobState=TIMEOUT Reason=TimeLimit ExitCode=0:15", "TIMEOUT"),
+        ("", ""),
+    ],
+)
+def test_a_job_told_to_end_while_it_starts_did_not_fail(printed, state, monkeypatch):
+    monkeypatch.setattr(
+        "scse.suites.slurm._run", lambda command: subprocess.CompletedProcess(command, 0 if printed else 1, printed, "")
+    )
+    assert Slurm().last_state("1_0") == state
 
 
 def test_a_coordinator_that_is_stopped_cancels_its_jobs(place, commands, capsys):

@@ -20,13 +20,13 @@ from pathlib import Path
 from scse.errors import UserError
 from scse.files import read_json, replacing, write_json
 from scse.suites.outcome import Outcome, Result
-from scse.suites.slurm import Queued, Slurm, sbatch_words
+from scse.suites.slurm import TERMINATED, Queued, Slurm, sbatch_words
 
 FOLDER = ".jobs"
 TASK, INDEX = "SCSE_TASK", "SLURM_ARRAY_TASK_ID"
 REQUEUES = 20
 # States in which a job ends without its own fault: the member goes on from its last checkpoint.
-TAKEN_AWAY = ("TIMEOUT", "NODE_FAIL", "PREEMPTED", "CANCELLED", "BOOT_FAIL", "DEADLINE", "REVOKED")
+TAKEN_AWAY = ("TIMEOUT", "NODE_FAIL", "PREEMPTED", "CANCELLED", "BOOT_FAIL", "DEADLINE", "REVOKED", TERMINATED)
 
 
 @dataclass(frozen=True)

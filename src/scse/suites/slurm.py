@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,11 @@ DEFAULTS = {"time": "240", "signal": "B:USR2@120", "requeue": "true"}
 OWN = ("array", "job-name", "output", "error", "open-mode", "parsable", "wrap", "nodes", "test-only")
 # Names of submitit's, which earlier versions took, and what to write instead.
 FORMER = {"timeout-min": "time", "setup": "--slurm-setup FILE", "array-parallelism": "--slurm-parallel N"}
+
+
+# Not a word of Slurm's, which calls such a job FAILED: it was told to end while it was still starting.
+TERMINATED = "TERMINATED"
+_BY_SIGTERM = (f"0:{signal.SIGTERM:d}", f"{128 + signal.SIGTERM}:0")  # an exit code as Slurm writes it, and a shell's
 
 
 @dataclass(frozen=True)
@@ -82,8 +88,12 @@ class Slurm:
     def last_state(self, job: str) -> str:
         """The state in which a task ended, such as TIMEOUT; empty when Slurm has forgotten it."""
         done = _run(["scontrol", "show", "job", "-o", job])
-        found = re.search(r"\bJobState=(\w+)", done.stdout)
-        return found[1] if found and not done.returncode else ""
+        stated: dict[str, str] = dict(
+            re.findall(r"\b(JobState|ExitCode)=(\S+)", "" if done.returncode else done.stdout)
+        )
+        if stated.get("JobState") == "FAILED" and stated.get("ExitCode") in _BY_SIGTERM:
+            return TERMINATED
+        return stated.get("JobState", "")
 
     def requeue(self, job: str) -> bool:
         """Queue a task again that is still running: it is ended and waits for its next turn."""
