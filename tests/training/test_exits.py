@@ -14,6 +14,7 @@ from scse.errors import UserError
 from scse.recurrence.reading import MotionGate
 from scse.runs import open_run
 from scse.runs.exits import ABOUT_FILE, FOLDER, GATE_FILE
+from scse.training.batches import batch_source
 from scse.training.exits import ExitTraining, _loss, loop_gains, train_gate
 from tinymodels import TINY, some_ids, tiny
 
@@ -98,6 +99,14 @@ def test_every_command_that_takes_a_rule_takes_the_gate(gated, capsys, corpus):
     capsys.readouterr()
     assert cli.main(["generate", str(folder), "--prompt", "the state", "--rule", "gate", "--adaptive", "0.5",
                      "--loops", "4", "--max-new-tokens", "3", "--json"]) == 0  # fmt: skip
+
+
+def test_another_seed_is_another_order_of_the_text(finished, corpus):
+    opened = open_run(finished)
+    data = opened.corpus(None, None, str(corpus.parent / "cache"), progress=False)
+    first, again, other = (batch_source(data, opened.config, seed).batch(0, 1)[0] for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
 
 
 def test_an_export_holds_the_gate(gated, tmp_path):

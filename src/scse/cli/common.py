@@ -103,6 +103,18 @@ def add_rule(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_seed(parser: argparse.ArgumentParser, about: str, default: int | None = 0) -> None:
+    """A seed that every generator takes."""
+    stated = "" if default is None else f" (default {default})"
+    parser.add_argument("--seed", type=_seed, default=default, metavar="N", help=f"{about}{stated}")
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) < 2**63):
+        raise argparse.ArgumentTypeError(f"expected a whole number from 0 to 2^63 - 1, got '{text}'")
+    return int(text)
+
+
 def add_data_folders(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data-dir", metavar="DIR", help="where corpora lie (default: SCSE_DATA)")
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
@@ -132,12 +144,10 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_precision(parser: argparse.ArgumentParser) -> None:
+def add_precision(parser: argparse.ArgumentParser, choices: Sequence[str] = INFERENCE) -> None:
     """Where and how to compute, for every command that infers."""
     add_device(parser)
-    parser.add_argument(
-        "--precision", default=EXACT, metavar="P", help=f"of the matrix products: {', '.join(INFERENCE)}"
-    )
+    parser.add_argument("--precision", default=EXACT, metavar="P", help=f"of the matrix products: {', '.join(choices)}")
 
 
 def add_compile(parser: argparse.ArgumentParser) -> None:
@@ -204,13 +214,13 @@ def selection_of(args: Arguments) -> Selection:
     return Selection(args.data, args.split, limit, getattr(args, "batch", 32), args.tag, show=not args.quiet, **folders)
 
 
-def settings(pairs: Sequence[str]) -> dict[str, object]:
+def settings(pairs: Sequence[str], option: str = "--set") -> dict[str, object]:
     """['lr=1e-3', 'context=256'] -> {'lr': '1e-3', 'context': '256'}"""
     parsed: dict[str, object] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not (name and equals):
-            raise UserError(f"--set takes name=value, got '{pair}'")
+            raise UserError(f"{option} takes name=value, got '{pair}'")
         parsed[name] = value
     return parsed
 

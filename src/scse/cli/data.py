@@ -16,6 +16,7 @@ from scse.cli.common import (
     Arguments,
     add_data_folders,
     add_json,
+    add_seed,
     print_json,
     print_rows,
     require_positive,
@@ -36,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--difficulty", type=int, metavar="N", help="the hardest answers (default: the trained ones)")
     parser.add_argument("--count", type=int, default=1, metavar="N", help="how many examples (default 1)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="another draw (default 0)")
+    add_seed(parser, "another draw")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="change one option by name")
     parser.add_argument("--vocab", type=int, metavar="N", help="prepare: with a BPE trained on it (default: GPT-2's)")
     parser.add_argument("--splits", metavar="S,S", help="prepare: only these splits (default: all)")

@@ -19,6 +19,7 @@ from scse.cli.common import (
     add_json,
     add_precision,
     add_rule,
+    add_seed,
     open_chosen,
     positive_ints,
     print_json,
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top-p", type=float, default=0.95, metavar="P", help="draw from the likeliest tokens that make up this share"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random draws")
+    add_seed(parser, "seed of the random draws")
     parser.add_argument("--adaptive", type=float, metavar="X", help="threshold of early exit per token")
     add_rule(parser)
     parser.add_argument("--show-depth", action="store_true", help="mark every token with the loops it took")

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from scse.cli.common import Arguments, add_json, positive_ints, print_json, print_rows, require_positive
+from scse.cli.common import Arguments, add_json, add_seed, positive_ints, print_json, print_rows, require_positive
 from scse.serve.wire import KEY_VARIABLE, Place, is_loopback
 
 MOST_REQUESTS = 1_000_000
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exit-threshold", type=float, default=0.5, metavar="X", help="of half the requests")
     parser.add_argument("--max-tokens", type=int, default=32, metavar="N", help="new tokens of a request, at most")
     parser.add_argument("--well-behaved", action="store_true", help="nobody leaves, reads slowly or sends nonsense")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of what is asked and when")
+    add_seed(parser, "seed of what is asked and when")
     parser.add_argument("--api-key", metavar="K", help=f"the server's key (default: {KEY_VARIABLE}, else none)")
     parser.add_argument("--any-host", action="store_true", help="allow a server on another machine")
     add_json(parser)

@@ -22,6 +22,7 @@ from scse.cli.common import (
     add_family,
     add_json,
     add_scale,
+    add_seed,
     print_json,
     settings,
 )
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a BPE trained on the corpus (default: GPT-2's; at mini, 4096 entries)",
     )
     parser.add_argument("--steps", type=int, metavar="N", help="optimiser steps")
-    parser.add_argument("--seed", type=int, metavar="N", help="for initialisation, data order, depth and dropout")
+    add_seed(parser, "for initialisation, data order, depth and dropout", default=None)
     parser.add_argument(
         "--depths",
         metavar="D",

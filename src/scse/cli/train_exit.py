@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 
-from scse.cli.common import Arguments, add_data_folders, add_device, add_json, open_chosen, print_json
+from scse.cli.common import Arguments, add_data_folders, add_device, add_json, add_seed, open_chosen, print_json
 from scse.cli.text import print_text
+from scse.files import expand
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=8, metavar="B", help="sequences of a step (default 8)")
     parser.add_argument("--ceiling", type=int, default=16, metavar="T", help="loops it is trained on (default 16)")
     parser.add_argument("--lr", type=float, default=1e-2, metavar="X", help="learning rate (default 0.01)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the order of the text")
+    add_seed(parser, "another order of the text")
     add_device(parser)
     add_data_folders(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress")
@@ -41,7 +41,7 @@ def run(args: Arguments) -> None:
         gate, score = train_gate(opened.model, corpus, opened.config, wanted, meter)
     about = {"steps": opened.step, **{f"gate_{name}": value for name, value in asdict(wanted).items()}}
     save_gate(opened.folder, gate, opened.weights, about)
-    place = Path(args.run) / FOLDER
+    place = expand(args.run) / FOLDER
     if args.json:
         print_json({"run": args.run, "gate": str(place), **asdict(score), "motion": gate.motion.item()})
         return

@@ -81,10 +81,11 @@ class TextBatches(BatchSource):
         return int(random.integers(self.context)), random.permutation(self.windows)
 
 
-def batch_source(corpus: Corpus, config: TrainConfig) -> BatchSource:
-    """The training data of a run."""
+def batch_source(corpus: Corpus, config: TrainConfig, seed: int = 0) -> BatchSource:
+    """The training data of a run; another `seed` than 0 gives another order of it."""
+    seed += config.data_seed
     if isinstance(corpus, ProblemCorpus):
-        return ProblemBatches(corpus, config.batch, config.data_seed)
+        return ProblemBatches(corpus, config.batch, seed)
     tokens = corpus.split("train").tokens
     assert not isinstance(tokens, Sequences)
-    return TextBatches(tokens, config.model.shape.context, config.batch, config.data_seed)
+    return TextBatches(tokens, config.model.shape.context, config.batch, seed)

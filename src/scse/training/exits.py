@@ -20,7 +20,6 @@ from scse.model import LoopedLM
 from scse.progress import SILENT, Meter
 from scse.recurrence.reading import MotionGate
 from scse.training.batches import batch_source
-from scse.training.streams import initialisation_seed
 
 
 @dataclass(frozen=True)
@@ -65,11 +64,10 @@ def train_gate(
     """
     if model.recurrence.core.trained_depth is not None:
         raise UserError(f"'{model.config.family}' has a fixed depth, so there is nothing to decide; choose another run")
-    torch.manual_seed(initialisation_seed(wanted.seed))
     gate = MotionGate(model.config.shape).to(model.tokens.weight.device)
     torch.nn.init.zeros_(gate.proj.weight)
     torch.nn.init.zeros_(gate.proj.bias)
-    batches = batch_source(corpus, config)
+    batches = batch_source(corpus, config, wanted.seed)
     optimiser = torch.optim.Adam(gate.parameters(), lr=wanted.lr)
     scored = max(1, wanted.steps // 10)
     scores: list[Tensor] = []
