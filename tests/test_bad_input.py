@@ -69,6 +69,8 @@ def test_impossible_shapes(field, value):
         ("film-adapter", {"film_steps": 0}, "film_steps must be at least 1"),
         ("leak", {"leak": 1.5}, "leak must be between 0 and 1"),
         ("unshared-0", {}, "layers must be at least 1"),
+        ("unshared-N", {}, "'unshared-N' stands for any number: write 'unshared-8'"),
+        ("unshared-4", {"layers": 3}, "has its layers in its name: use 'unshared-3' instead"),
     ],
 )
 def test_families_and_options(family, options, message):

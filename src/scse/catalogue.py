@@ -47,10 +47,15 @@ class Family:
     def resolve(self, overrides: Mapping[str, object]) -> dict[str, OptionValue]:
         """All options, the overrides checked against the names and types of the defaults."""
         options = dict(self.options)
+        if self.numbered and self.name.endswith("-N"):
+            raise UserError(f"'{self.name}' stands for any number: write '{self.name[:-1]}{options[self.numbered]}'")
         for name, value in overrides.items():
             if name not in options:
                 raise unknown_name(f"option of family '{self.name}'", name, options)
             options[name] = typed_like(name, options[name], value)
+            if name == self.numbered and options[name] != self.options[name]:
+                stem = self.name.rpartition("-")[0]
+                raise UserError(f"'{self.name}' has its {name} in its name: use '{stem}-{options[name]}' instead")
         return options
 
     def body_applications(self, loops: float) -> float:
