@@ -56,6 +56,11 @@ def test_what_only_a_type_checker_reads_is_no_import():
     assert imported(source) == [("torch", "")]
 
 
+def test_paths_of_the_command_line_know_the_home_folder():
+    """What a user wrote goes through `expand`, because a shell leaves ~ alone behind an equals sign."""
+    assert [name for name, source in FILES.items() if unit(name) == "cli" and "Path(args." in source] == []
+
+
 def test_readme_shows_these_layers():
     text = (ROOT / "README.md").read_text("utf-8")
     block = re.search(r"What may import what[^\n]*\n(?:[^\n]+\n)*\n((?:    [^\n]+\n)+)", text)

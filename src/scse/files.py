@@ -98,7 +98,7 @@ def share(path: Path) -> None:
     path.chmod(0o666 & ~mask)
 
 
-def expand(text: str) -> Path:
+def expand(text: str | Path) -> Path:
     """A path as the user wrote it, with ~ for the home folder."""
     try:
         return Path(text).expanduser()

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -71,6 +72,15 @@ def test_a_run_finds_its_text_again_from_another_folder(corpus, tmp_path, monkey
     assert main(["eval", str(out), "--depths", "1", "--quiet", "--cache-dir", str(tmp_path / "cache")]) == 0
 
 
+def test_the_home_folder_by_its_sign(corpus, tmp_path, monkeypatch):
+    """A shell leaves ~ alone behind an equals sign, and so do configuration files and Python."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(command(corpus, Path("~/run"), "--quiet")) == 0
+    data = ["--cache-dir", str(tmp_path / "cache"), "--quiet"]
+    assert main(["eval", "~/run", "--depths", "1", *data]) == 0
+    assert (tmp_path / "run" / "records.jsonl").is_file()
+
+
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
@@ -90,6 +100,8 @@ def test_a_run_finds_its_text_again_from_another_folder(corpus, tmp_path, monkey
         (["--set", "dropout=0.999999"], "between 0 and 0.99"),
         (["--family", "unshared-100000"], "at most 1000"),
         (["--vocab", "0"], "needs bpe-257 or more"),
+        (["--seed", "-1"], "expected a whole number from 0 to 2^63 - 1, got '-1'"),
+        (["--seed", str(2**63)], "expected a whole number from 0 to 2^63 - 1"),
     ],
 )
 def test_mistakes(corpus, tmp_path, extra, message):

@@ -7,11 +7,11 @@ anchors, lets one write, and leaves a page with tables and figures. A second cal
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scse.cli.common import Arguments, add_device, add_json, print_json, print_rows, require_positive
 from scse.cli.text import print_sample, print_text
+from scse.files import expand
 
 if TYPE_CHECKING:
     from scse.demo import Demo
@@ -37,7 +37,8 @@ def run(args: Arguments) -> None:
     require_positive(args, "windows", "steps", "chase_steps", "processes")
     keep_freed_memory()
     size = Size(args.chase_steps, args.steps, args.windows)
-    found = run_demo(Path(args.out), Path(args.report), size, args.cache_dir, args.quiet, args.device, args.processes)
+    out, report = expand(args.out), expand(args.report)
+    found = run_demo(out, report, size, args.cache_dir, args.quiet, args.device, args.processes)
     if found is None:
         if args.json:
             print_json({"stopped": True})

@@ -29,6 +29,7 @@ from scse.cli.common import (
     selection_of,
 )
 from scse.cli.text import print_text
+from scse.files import expand
 
 if TYPE_CHECKING:
     from scse.runs import Run
@@ -79,8 +80,6 @@ def show_steps(args: Arguments, opened: Run, gains: list[int]) -> None:
 
 
 def show_steering(args: Arguments, opened: Run) -> None:
-    from pathlib import Path
-
     from scse.report.anchor_start import draw_anchor_start
     from scse.report.figures import save_figure
     from scse.tasks.anchor import Steering
@@ -88,7 +87,7 @@ def show_steering(args: Arguments, opened: Run) -> None:
     found = Steering().at(opened, selection_of(args), args.steps, args.inputs).keep(opened)
     (record,) = found.records
     panels = record.facts["panels"]
-    save_figure(draw_anchor_start(panels), Path(args.steering))
+    save_figure(draw_anchor_start(panels), expand(args.steering))
     if args.json:
         about = {"has_source": panels["has_source"], "figure": args.steering}
         print_json({"inputs": found.rows, "summary": record.metrics, **about})

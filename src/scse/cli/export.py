@@ -7,10 +7,10 @@ trust_remote_code=True runs the copy of our modules in the folder. The card's de
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from scse.cli.common import Arguments, add_data_folders, add_device, add_json, open_chosen, print_json
 from scse.cli.text import print_text
+from scse.files import expand
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def run(args: Arguments) -> None:
 
     disable_progress_bar()  # of transformers, for weights that are written in a moment
     opened = open_chosen(args.run, args)
-    folder = Path(args.folder)
+    folder = expand(args.folder)
     export(opened, folder, args.loops, args.data_dir, args.cache_dir, show=not args.quiet)
     files = sorted(path.name for path in folder.iterdir())
     if args.json:

@@ -7,11 +7,11 @@ long it was trained is not known, and its configuration says one step. docs/riva
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from scse.cli.common import Arguments, add_json, print_json
 from scse.cli.text import print_text
 from scse.families import HUGINN, OURO, PARCAE
+from scse.files import expand
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def run(args: Arguments) -> None:
     from scse.model import LoopedLM, trainable_parameters
     from scse.nn.without_storage import without_storage
 
-    plan = import_run(Path(args.folder), Path(args.out), args.source, args.weights_only)
+    plan = import_run(expand(args.folder), expand(args.out), args.source, args.weights_only)
     with without_storage():
         parameters = trainable_parameters(LoopedLM(plan.config))
     if args.json:

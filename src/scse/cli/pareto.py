@@ -12,7 +12,6 @@ import argparse
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scse.cli.common import (
@@ -29,6 +28,7 @@ from scse.cli.common import (
     selection_of,
 )
 from scse.errors import UserError
+from scse.files import expand
 
 if TYPE_CHECKING:
     from scse.evaluation.pareto import ParetoPoint
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("scse")
 
 COSTS = {"flops": "FLOPs", "ms_per_ktoken": "time", "cache_bytes": "cache"}
-ABSENT = "–"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,9 +92,9 @@ def run(args: Arguments) -> None:
         for point in points
     ]
     if args.out and rows:
-        pareto_figure(rows, Path(args.out))
+        pareto_figure(rows, expand(args.out))
     rows += [unreachable_row(opened, budget) for opened, budget in unreachable]
-    print_rows(rows if args.json else [dashed(row) for row in rows], args.json, title="Quality against cost")
+    print_rows(rows, args.json, title="Quality against cost")
     if args.out and points and not args.json:
         print(f"Picture: {args.out}")
 
@@ -121,7 +120,3 @@ def unreachable_row(opened: Run, budget: float) -> dict[str, Any]:
     """A budget that no threshold reaches has its place in the table and no numbers."""
     about = {"run": str(opened.folder), "family": opened.model.config.family, "kind": "adaptive", "budget": budget}
     return about | dict.fromkeys(("depth", "ppl", *COSTS)) | {"best": "unreachable"}
-
-
-def dashed(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: ABSENT if value is None else value for name, value in row.items()}

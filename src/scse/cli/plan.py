@@ -31,6 +31,7 @@ from scse.cli.common import (
 from scse.cli.text import print_text
 from scse.errors import UserError, unknown_name
 from scse.families import DEFAULT_FAMILY
+from scse.files import expand
 from scse.progress import amount
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def run(args: Arguments) -> None:
     if not args.names:
         answer |= about_run(configs[0], chosen, args.gpus)
     if args.against is not None:
-        answer["here"] = here(Path(args.against), flops)
+        answer["here"] = here(expand(args.against), flops)
     if args.json:
         print_json(answer)
     else:

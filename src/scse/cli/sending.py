@@ -65,7 +65,7 @@ def chosen_sending(args: Arguments) -> Sending:
     from scse.suites.sending import Sending
     from scse.suites.slurm import sbatch_options
 
-    options = sbatch_options(settings(args.slurm_set))
+    options = sbatch_options(settings(args.slurm_set, "--slurm-set"))
     setup = None if args.slurm_setup is None else expand(args.slurm_setup)
     if setup is not None and not setup.is_file():
         raise UserError(f"there is no file {setup} to source; check --slurm-setup")

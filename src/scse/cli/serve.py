@@ -20,6 +20,7 @@ import sys
 from contextlib import suppress
 
 from scse.cli.common import Arguments, add_precision, require_positive
+from scse.precision import SERVING
 from scse.serve.wire import KEY_VARIABLE, is_loopback
 
 MIB = 1 << 20
@@ -33,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="N", help="the model's name (default: the folder's)")
     parser.add_argument("--max-batch", type=int, default=16, metavar="N", help="sequences that share a loop")
     parser.add_argument("--queue", type=int, default=256, metavar="N", help="sequences that may wait")
-    parser.add_argument("--loops", type=int, metavar="T", help="loops of a request that names none (default: 8)")
+    parser.add_argument(
+        "--loops", type=int, metavar="T", help="loops of requests without (default: the export's, or 8)"
+    )
     parser.add_argument("--max-loops", type=int, default=64, metavar="T", help="the most a request may ask for")
     parser.add_argument("--exit-rule", default="update", metavar="R", help="exit rule of requests that name none")
     parser.add_argument("--exit-threshold", type=float, metavar="X", help="threshold of early exit per token")
@@ -43,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--deadline", type=float, metavar="S", help="seconds after which a request ends")
     parser.add_argument("--max-body-kib", type=int, default=1024, metavar="K", help="the longest body of a request")
     parser.add_argument("--grace", type=int, default=30, metavar="S", help="seconds to finish in when told to stop")
-    add_precision(parser)
+    add_precision(parser, SERVING)
     parser.add_argument("--quiet", action="store_true", help="no line per request")
 
 

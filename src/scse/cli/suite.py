@@ -40,6 +40,7 @@ from scse.cli.sending import (
 )
 from scse.cli.text import print_text
 from scse.errors import UserError, checked_choice
+from scse.files import expand
 from scse.locks import in_use
 from scse.registry import imported_files
 from scse.suites.sending import own_task
@@ -103,7 +104,7 @@ def show_plan(args: Arguments) -> None:
 
     chosen = chosen_members(args)
     absent = unavailable_columns(chosen_suites(args), chosen_preset(args), args.data_dir)
-    print_plan(args, args.preset, chosen, Path(args.runs), absent)
+    print_plan(args, args.preset, chosen, expand(args.runs), absent)
 
 
 def print_plan(args: Arguments, preset: str, chosen: Sequence[Member], runs: Path, absent: Sequence[str]) -> None:
@@ -142,10 +143,10 @@ def show_status(args: Arguments) -> None:
     from scse.suites.suite import narrowed
 
     suites, preset, rows = chosen_suites(args), chosen_preset(args), []
-    jobs = job_rows(chosen_members(args), Path(args.runs))
+    jobs = job_rows(chosen_members(args), expand(args.runs))
     for suite in suites:
         for arm in suite.arms:
-            runs = members([narrowed(suite, [arm], suite.columns)], preset, Path(args.runs), args.seeds)
+            runs = members([narrowed(suite, [arm], suite.columns)], preset, expand(args.runs), args.seeds)
             if runs:
                 rows.append({"suite": suite.name, "row": arm.name, **totals(runs, args.data_dir)})
     absent = unavailable_columns(suites, preset, args.data_dir)
@@ -175,7 +176,7 @@ def _unfinished(runs: Sequence[Member], begun: bool) -> str:
 
 
 def cancel(args: Arguments) -> None:
-    cancel_jobs(args, chosen_members(args), Path(args.runs))
+    cancel_jobs(args, chosen_members(args), expand(args.runs))
 
 
 def run_suites(args: Arguments) -> int:
@@ -183,8 +184,8 @@ def run_suites(args: Arguments) -> int:
 
     chosen = chosen_members(args)
     if args.detach and not own_task():
-        return send_off(args, chosen, Path(args.runs))
-    ended = carry_out(args, chosen, Path(args.runs), all_depths=args.depths is None)
+        return send_off(args, chosen, expand(args.runs))
+    ended = carry_out(args, chosen, expand(args.runs), all_depths=args.depths is None)
     absent = unavailable_columns(chosen_suites(args), chosen_preset(args), args.data_dir)
     if args.json:
         print_json({**asdict(ended), "not_available": absent})
@@ -290,7 +291,7 @@ def chosen_members(args: Arguments) -> list[Member]:
     from scse.suites.needed import members
 
     suites = chosen_suites(args)
-    found = members(suites, chosen_preset(args), Path(args.runs), args.seeds)
+    found = members(suites, chosen_preset(args), expand(args.runs), args.seeds)
     if not found:
         seeds = sorted({seed for suite in suites for arm in suite.arms for seed in arm.seeds})
         raise UserError(f"no row has a seed of {args.seeds} (seeds: {', '.join(map(str, seeds))})")

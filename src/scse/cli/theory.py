@@ -9,7 +9,6 @@ jump. docs/diagnostics.md explains every number.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from scse.cli.common import (
     Arguments,
@@ -23,6 +22,7 @@ from scse.cli.common import (
     selection_of,
 )
 from scse.cli.text import print_text
+from scse.files import expand
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,14 +45,14 @@ def run(args: Arguments) -> None:
     require_positive(args, "inputs", "order")
     if not 0 <= args.first < args.last:
         raise UserError(f"--from must be at least 0 and below --to, got {args.first} and {args.last}")
-    figure = args.figure or str(Path(args.run) / "theory.png")
+    figure = args.figure or str(expand(args.run) / "theory.png")
     require_picture("--figure", figure)
     keep_freed_memory()
     opened = open_chosen(args.run, args, float64=True)
     found = Theory().at(opened, selection_of(args), args.first, args.last, args.inputs, args.order).keep(opened)
     (record,) = found.records
     steps, verdict = record.facts["steps"], record.facts["verdict"]
-    attribution_figure(steps, verdict, Path(figure))
+    attribution_figure(steps, verdict, expand(figure))
     used = "raw" if opened.model.recurrence.mask.zeroes_at_anchor else "as used"
     if args.json:
         span = {"from": args.first, "to": args.last, "map": used}

@@ -16,7 +16,7 @@ from scse.config import TrainConfig
 from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
 from scse.devices import compiles, device_name, resolve_device
 from scse.errors import UserError, checked_choice
-from scse.files import file_hash
+from scse.files import expand, file_hash
 from scse.model import LoopedLM
 from scse.persistence import WEIGHTS_FILE, load_model
 from scse.precision import EXACT, INFERENCE
@@ -101,7 +101,7 @@ def open_run(
     With `compiled` ('on', 'off', 'auto', or yes and no), the step is compiled when it is first taken. `here` is one of
     several processes that evaluate the run together.
     """
-    folder, place = Path(folder), resolve_device(device, float64)
+    folder, place = expand(folder), resolve_device(device, float64)
     checked_choice("precision", precision, INFERENCE)
     if not (folder / "config.json").is_file():
         raise UserError(f"no run in {folder} (config.json is missing); name a folder that 'scse train --out' wrote")

@@ -20,6 +20,7 @@ from scse.data import Corpus, open_corpus
 from scse.devices import autocast, compiles, wide
 from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
+from scse.files import expand
 from scse.measure import clock, elapsed
 from scse.model import LoopedLM
 from scse.nn.without_storage import matrices_without_storage, without_storage
@@ -64,7 +65,7 @@ class Outcome:
 
 def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = None) -> Outcome:
     """Train to the end, from the newest good checkpoint of `folder` if there is one."""
-    folder = Path(folder)
+    folder = expand(folder)
     options = options or RunOptions()
     with without_storage():
         build_recurrence(config.model)  # the units check their options: before any text is read
