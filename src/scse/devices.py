@@ -31,7 +31,8 @@ def resolve_device(name: str | torch.device = "auto", float64: bool = False) -> 
         return _accelerator(float64) or CPU
     kind, colon, number = asked.partition(":")
     if kind not in ("cpu", "cuda", "mps") or (colon and not (kind == "cuda" and number.isascii() and number.isdigit())):
-        raise unknown_name("device", asked, NAMES, hint="'cuda:N' is the N-th GPU, counted from 0")
+        hint = "valid: auto, cpu, mps, cuda, and cuda:N, the N-th GPU, counted from 0"
+        raise unknown_name("device", asked, NAMES, hint=hint)
     if kind == "cuda":
         return _cuda(asked, int(number) if colon else None)
     if kind == "mps" and not torch.backends.mps.is_available():

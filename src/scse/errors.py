@@ -31,9 +31,9 @@ def unknown_name(kind: str, name: object, valid: Iterable[str], hint: str = "") 
     return UserError(f"unknown {kind} '{name}'{nearest} ({tail})")
 
 
-def checked_choice(kind: str, name: str, valid: Iterable[str], hint: str = "") -> str:
+def checked_choice(kind: str, name: str, valid: Iterable[str]) -> str:
     """Return `name` if it is valid, otherwise raise the error of `unknown_name`."""
     names = list(valid)
     if name not in names:
-        raise unknown_name(kind, name, names, hint)
+        raise unknown_name(kind, name, names)
     return name

@@ -195,5 +195,6 @@ def make_cache(
     if kind == "shared":
         return SharedSlotCache(model, batch, loops, capacity, fixed)
     if kind != "exact":
-        raise unknown_name("cache", kind, ("exact", "shared", "last-4"), hint="'last-N' keeps the last N loops")
+        hint = "valid: exact, shared, and last-N, which keeps the last N loops"
+        raise unknown_name("cache", kind, ("exact", "shared", "last-4"), hint)
     return KVCache(model, batch, loops, capacity, fixed)

@@ -17,7 +17,7 @@ from scse.registry import Registry
 __all__ = ["PROBLEMS", "Examples", "Problem", "in_hops", "make_problem"]
 
 PROBLEMS: Registry[type[Problem]] = Registry(
-    "problem", (PointerChase, PHop, S5, Addition, PrefixSum, Reachability), hint="'scse data' lists all"
+    "problem", (PointerChase, PHop, S5, Addition, PrefixSum, Reachability), hint="'scse data list' shows all"
 )
 
 

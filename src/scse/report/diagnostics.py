@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from scse.report.figures import new_figure, save_figure, say
-
-if TYPE_CHECKING:
-    pass
 
 HARM, HELP = "#D55E00", "#009E73"
 ATTRIBUTION_LINES = {

@@ -13,7 +13,7 @@ from scse.devices import resolve_device
 from scse.errors import UserError, checked_choice
 from scse.files import expand
 from scse.model import LoopedLM
-from scse.precision import EXACT, INFERENCE, INT8
+from scse.precision import EXACT, INFERENCE, SERVING
 from scse.runs import open_run
 
 DEFAULT_LOOPS = 8
@@ -33,8 +33,9 @@ class Served:
 
 
 def open_served(path: str, device: str = "auto", precision: str = EXACT) -> Served:
-    if checked_choice("precision", precision, INFERENCE) not in (EXACT, INT8):
-        raise UserError(f"a model is served in {EXACT} or {INT8}, not in {precision}")
+    if checked_choice("precision", precision, INFERENCE) not in SERVING:
+        why = "in it, answers would depend on what else is in the batch"
+        raise UserError(f"a model is served in {' or '.join(SERVING)}, not in {precision}: {why}")
     folder = expand(path)
     stated = _read_json(folder / "config.json")
     if "model_type" in stated:  # a configuration of transformers, which checks the rest
