@@ -41,6 +41,6 @@ def count_parameters(config: ModelConfig) -> ParameterCounts:
 
 def flop_proxy(config: ModelConfig, loops: int) -> FlopProxy:
     """N_body(T) applications of the core with the layers around it, and that plus the head, per token."""
-    applications = int(skeleton(config).recurrence.body_applications(loops))
+    applications = int(FAMILIES.find(config.family).body_applications(loops))
     body = applications * body_flops(config.shape) + around_flops(config.shape)
     return FlopProxy(body=body, body_head=body + head_flops(config.shape))

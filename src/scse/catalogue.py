@@ -58,10 +58,14 @@ class Family:
                 raise UserError(f"'{self.name}' has its {name} in its name: use '{stem}-{options[name]}' instead")
         return options
 
+    @property
+    def own_depth(self) -> int | None:
+        """How many cores it has, one for each loop; None where all loops share one."""
+        return int(self.options[self.numbered]) if self.numbered else None
+
     def body_applications(self, loops: float) -> float:
         """N_body(T); a mean number of loops gives the mean number of applications."""
-        most = int(self.options[self.numbered]) if self.numbered else math.inf
-        return self.bodies * min(loops, most)
+        return self.bodies * min(loops, self.own_depth or math.inf)
 
 
 def typed_like(name: str, default: OptionValue, value: object) -> OptionValue:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from scse.config.model import Shape
 from scse.config.training import SHARDED, STRATEGIES, TrainConfig
 from scse.families import FAMILIES
-from scse.flops import layer_flops, token_flops
+from scse.flops import layer_flops
 
 GIB = 2**30
 WEIGHT, GRADIENT, MOMENTS, COPY = 4, 4, 8, 2  # bytes per parameter; COPY is autocast's, in 16 bits
@@ -63,8 +63,7 @@ TOKENS_PER_PARAMETER = 20  # how long a planned shape is trained unless told
 def parameters(config: TrainConfig) -> int:
     """Weights of the layers, the embedding and the positions; what a family adds to them is left out."""
     shape, row = config.model.shape, FAMILIES.find(config.model.family)
-    copies = int(row.options[row.numbered]) if row.numbered else 1
-    layers = shape.prelude + shape.coda + copies * shape.core
+    layers = shape.prelude + shape.coda + (row.own_depth or 1) * shape.core
     tables = shape.vocabulary * (1 if shape.tied else 2) + (shape.context if shape.positions == "learned" else 0)
     values = sum(map(shape.valued, range(shape.layers))) * shape.vocabulary * shape.kv_width
     return layers * layer_parameters(shape) + tables * shape.width + values
@@ -73,30 +72,12 @@ def parameters(config: TrainConfig) -> int:
 def layers_alone(config: TrainConfig) -> int:
     """How many layers a step applies once: those around the loops, and all where none is shared."""
     shape, row = config.model.shape, FAMILIES.find(config.model.family)
-    return shape.prelude + shape.coda + (int(row.options[row.numbered]) * shape.core if row.numbered else 0)
+    return shape.prelude + shape.coda + (row.own_depth or 0) * shape.core
 
 
 def layer_parameters(shape: Shape) -> int:
     """2d² + 2d·d_kv + 3d·d_ff: half the matrix products of a layer, attention's scores aside."""
     return (layer_flops(shape) - 4 * shape.context * shape.width) // 2
-
-
-def mean_applications(config: TrainConfig) -> float:
-    """Applications of the core in a step of training, on average over the depths it samples."""
-    row = FAMILIES.find(config.model.family)
-    if row.numbered:
-        return row.body_applications(int(row.options[row.numbered]))
-    return row.body_applications(config.sampler.mean)
-
-
-def step_flops(config: TrainConfig) -> float:
-    """Forward and twice that backward, over all tokens of an optimiser step; backward through the last loops only where
-    a run says so."""
-    forward = mean_applications(config)
-    row = FAMILIES.find(config.model.family)
-    backward = min(forward, row.body_applications(config.backprop)) if config.backprop else forward
-    shape = config.model.shape
-    return config.tokens_per_step * (token_flops(shape, forward) + 2.0 * token_flops(shape, backward))
 
 
 @dataclass(frozen=True)
@@ -156,7 +137,7 @@ def activation_bytes(config: TrainConfig, sequences: int, recompute: bool) -> fl
     recomputation keeps the state before each application of the core, and one application.
     """
     shape, row = config.model.shape, FAMILIES.find(config.model.family)
-    deepest = row.body_applications(config.max_loops if not row.numbered else int(row.options[row.numbered]))
+    deepest = row.body_applications(row.own_depth or config.max_loops)
     layer = 2 * (8 * shape.width + 4 * shape.ff_width)
     state = 4 * shape.width
     around = (shape.prelude + shape.coda) * layer

@@ -240,7 +240,7 @@ def test_eval_reads_through_a_cache(trained):
     (["--prompt", "the", "--cache", "shraed"], "did you mean 'shared'"),
     (["--prompt", "the", "--max-new-token", "3"], "--max-new-token"),
     (["--prompt", "the", "--adaptive", "-1"], "must not be negative"),
-    (["--prompt", "the", "--seed", "-1"], "must not be negative"),
+    (["--prompt", "the", "--seed", "-1"], "expected a whole number from 0 to 2^63 - 1"),
 ])  # fmt: skip
 def test_mistakes_get_one_line_and_exit_code_2(trained, extra, message):
     found = scse(["generate", str(trained), *extra])

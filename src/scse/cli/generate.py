@@ -66,8 +66,6 @@ def run(args: Arguments) -> None:
     from scse.generation import Depth, Generation, Sampling, continue_text
     from scse.measure import clock, elapsed
 
-    if args.seed < 0:
-        raise UserError(f"--seed must not be negative, got {args.seed}")
     rule = RULES.find(args.rule)
     if args.adaptive is None and args.rule != DEFAULT_RULE:
         raise UserError(f"--rule {args.rule} needs a threshold to stop at: --adaptive X")

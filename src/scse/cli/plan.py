@@ -56,7 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.planning import ACCELERATORS, pace, step_flops
+    from scse.flops import step_flops
+    from scse.planning import ACCELERATORS, pace
 
     require_positive(args, "steps", "gpus")
     if args.utilisation is not None and not 0 < args.utilisation <= 1:

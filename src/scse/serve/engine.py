@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from scse.flops import around_flops, body_flops, head_flops
+from scse.flops import token_flops
 from scse.generation import Depth, KVCache, settle
 from scse.model import LoopedLM
 from scse.serve.counters import Counters
@@ -42,10 +42,6 @@ class Engine:
         self._arrived: deque[Sequence] = deque()
         self._waiting = 0
         self._stopping = False
-        self._flops = (
-            head_flops(model.config.shape) + around_flops(model.config.shape),
-            body_flops(model.config.shape),
-        )
         self._reset()
 
     def _reset(self) -> None:
@@ -365,7 +361,6 @@ class Engine:
             self._tell_end(sequence, "failed", "the server made a mistake; its log says more")
 
     def _count_flops(self, loops: int, most: int) -> None:
-        around, body = self._flops
-        bodies = self.model.recurrence.bodies_per_step
-        self.counters.flops += around + loops * bodies * body
-        self.counters.full_flops += around + most * bodies * body
+        shape, recurrence = self.model.config.shape, self.model.recurrence
+        self.counters.flops += token_flops(shape, recurrence.body_applications(loops))
+        self.counters.full_flops += token_flops(shape, recurrence.body_applications(most))

@@ -9,18 +9,17 @@ from pathlib import Path
 
 import torch
 
-from scse.accounting import skeleton
 from scse.config import Shape, TrainConfig, assemble
 from scse.devices import resolve_device
 from scse.errors import UserError
-from scse.flops import token_flops
-from scse.recurrence import Recurrence
+from scse.families import FAMILIES
+from scse.flops import step_flops, token_flops
 from scse.runs.folder import read_run_config
 from scse.suites.needed import Member
 from scse.tasks import TASKS, Column
 from scse.tasks.adaptive import CEILING
 from scse.training.optimiser import resolve_precision
-from scse.training.speed import matmul_rate, step_flops
+from scse.training.speed import matmul_rate
 
 # The share of the machine's matrix-product rate that training is taken to reach where no run has shown its own.
 EFFICIENCY = 0.5
@@ -50,10 +49,8 @@ class Estimator:
 
     def cost(self, member: Member, missing: Sequence[Column]) -> Cost:
         config = assemble(member.arm.family, member.settings)
-        recurrence = skeleton(config.model).recurrence
-        steps = config.steps - member.step()
-        training = steps * mean_step_flops(config, recurrence)
-        evaluation = evaluation_flops(member, missing, config, recurrence)
+        training = (config.steps - member.step()) * step_flops(config)
+        evaluation = evaluation_flops(member, missing, config)
         speed = self.speeds.get(config.model.shape)
         seconds = (training + evaluation) / (speed or self.guess)
         return Cost(training, evaluation, seconds, speed is not None)
@@ -66,24 +63,16 @@ class Estimator:
         return self._guess
 
 
-def mean_step_flops(config: TrainConfig, recurrence: Recurrence) -> float:
-    """An optimiser step, averaged over the loop depths that training samples."""
-    # A step costs a constant and so much a loop, so that the mean depth has the mean cost; where gradients go through
-    # some loops only, shallow steps cost a little less than this says.
-    return step_flops(config, recurrence, recurrence.core.trained_depth or config.sampler.mean)
-
-
-def evaluation_flops(member: Member, missing: Sequence[Column], config: TrainConfig, recurrence: Recurrence) -> float:
+def evaluation_flops(member: Member, missing: Sequence[Column], config: TrainConfig) -> float:
     """Forward passes of the evaluations that are missing, one per task and text."""
-    shape, limit = config.model.shape, member.preset.limit
+    shape, row, limit = config.model.shape, FAMILIES.find(config.model.family), member.preset.limit
     deepest: dict[tuple[str, str | None], int] = {}
     for column in missing:
         text = column.task, column.data
         depth = CEILING if column.depth is None else column.depth
         deepest[text] = max(deepest.get(text, 1), depth)
     return sum(
-        TASKS.find(task).tokens(limit, shape, member.arm.sequences)
-        * token_flops(shape, recurrence.body_applications(depth))
+        TASKS.find(task).tokens(limit, shape, member.arm.sequences) * token_flops(shape, row.body_applications(depth))
         for (task, _), depth in deepest.items()
     )
 
@@ -98,7 +87,6 @@ def measured_speeds(runs: Iterable[Path]) -> Iterable[tuple[Shape, float]]:
             config, _ = read_run_config(folder)
         except UserError:
             continue  # whoever runs that run will be told
-        recurrence = skeleton(config.model).recurrence
         flops, seconds = totals.get(config.model.shape, (0.0, 0.0))
         for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
             try:
@@ -106,7 +94,7 @@ def measured_speeds(runs: Iterable[Path]) -> Iterable[tuple[Shape, float]]:
             except ValueError:
                 continue  # a torn last line
             if "seconds" in row:
-                flops += step_flops(config, recurrence, row["loops"])
+                flops += step_flops(config, row["loops"])
                 seconds += row["seconds"]
         totals[config.model.shape] = flops, seconds
     return [(shape, flops / seconds) for shape, (flops, seconds) in totals.items() if seconds > 0]

@@ -1,4 +1,4 @@
-"""How fast the machine multiplies, and what share of that a training step reaches."""
+"""How fast the machine multiplies."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from functools import cache
 
 import torch
 
-from scse.config import TrainConfig
-from scse.flops import token_flops
 from scse.measure import clock, elapsed
-from scse.recurrence import Recurrence
 
 SMALLEST_PRODUCT = 256
 SECONDS_TO_GROW = 0.1
@@ -25,14 +22,14 @@ def _known_rate(dtype: torch.dtype, device: torch.device, threads: int) -> float
     return measure_rate(dtype, device)
 
 
-def measure_rate(dtype: torch.dtype, device: torch.device, largest: int | None = None, repeats: int = 3) -> float:
+def measure_rate(dtype: torch.dtype, device: torch.device, repeats: int = 3) -> float:
     """The best of some measurements made now, of products that grow until one takes long.
 
     Where the hardware does not multiply in a type, the largest would take a minute. An accelerator needs larger ones
     before it is busy.
     """
     best, size = 0.0, SMALLEST_PRODUCT
-    largest = largest or (2048 if device.type == "cpu" else 8192)
+    largest = 2048 if device.type == "cpu" else 8192
     while size <= largest:
         seconds = min(_seconds(dtype, device, size) for _ in range(repeats + 1))
         best = max(best, 2 * size**3 / seconds)
@@ -45,15 +42,3 @@ def _seconds(dtype: torch.dtype, device: torch.device, size: int) -> float:
     begin = clock(device)
     torch.mm(left, right)
     return elapsed(begin, device)
-
-
-def step_flops(config: TrainConfig, recurrence: Recurrence, loops: float, extra: int = 0) -> float:
-    """Matrix products of one optimiser step at a depth: forward over blocks and head, and twice that backward.
-
-    Only the last `backprop` loops are gone through backward. `extra` steps are taken by terms of the objective; what a
-    term over many loops reads out more often is not counted.
-    """
-    shape = config.model.shape
-    forward = recurrence.body_applications(loops + extra)
-    backward = recurrence.body_applications(min(loops, config.backprop or loops) + extra)
-    return config.tokens_per_step * (token_flops(shape, forward) + 2.0 * token_flops(shape, backward))

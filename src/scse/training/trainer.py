@@ -21,6 +21,7 @@ from scse.devices import autocast, compiles, wide
 from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
 from scse.files import expand
+from scse.flops import step_flops
 from scse.measure import clock, elapsed
 from scse.model import LoopedLM
 from scse.nn.without_storage import matrices_without_storage, without_storage
@@ -39,7 +40,7 @@ from scse.training.distributed import accumulating, distribute, gathered, shards
 from scse.training.feed import Feed
 from scse.training.objectives import TERMS, Objective
 from scse.training.optimiser import learning_rate, make_optimiser, resolve_precision
-from scse.training.speed import matmul_rate, step_flops
+from scse.training.speed import matmul_rate
 from scse.training.streams import dropout_seed, initialisation_seed, loop_depths
 
 log = logging.getLogger("scse")
@@ -184,8 +185,8 @@ class Trainer:
 
     def _flops(self, loops: int | np.ndarray) -> float:
         """Matrix products of a step at a depth, or at one for each sequence."""
-        about = self.config, self.model.recurrence
-        return float(np.mean([step_flops(*about, int(depth), self.objective.extra) for depth in np.atleast_1d(loops)]))
+        extra = self.objective.extra
+        return float(np.mean([step_flops(self.config, int(depth), extra) for depth in np.atleast_1d(loops)]))
 
     def _accumulate_gradients(self, step: int, loops: int | np.ndarray) -> Tensor:
         """Gradients of the mean loss over the whole batch, this process working on its share; returns the sum of all
