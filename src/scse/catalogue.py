@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from scse.errors import UserError, unknown_name
+from scse.errors import UserError, checked_choice
 from scse.registry import Guest, Registry
 
 OptionValue = bool | int | float | str
@@ -50,8 +50,7 @@ class Family:
         if self.numbered and self.name.endswith("-N"):
             raise UserError(f"'{self.name}' stands for any number: write '{self.name[:-1]}{options[self.numbered]}'")
         for name, value in overrides.items():
-            if name not in options:
-                raise unknown_name(f"option of family '{self.name}'", name, options)
+            checked_choice(f"option of family '{self.name}'", name, options)
             options[name] = typed_like(name, options[name], value)
             if name == self.numbered and options[name] != self.options[name]:
                 stem = self.name.rpartition("-")[0]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from scse.errors import UserError, unknown_name
+from scse.errors import UserError, checked_choice
 
 if TYPE_CHECKING:
     from scse.model import LoopedLM
@@ -42,8 +42,7 @@ def record(model: LoopedLM, ids: Tensor, loops: int, keep: Collection[str]) -> T
     if loops < 1:
         raise UserError(f"loops must be at least 1, got {loops}")
     for part in keep:
-        if part not in PARTS:
-            raise unknown_name("part of a trajectory", part, PARTS)
+        checked_choice("part of a trajectory", part, PARTS)
     found: dict[str, list[Tensor]] = {part: [] for part in PARTS if part in keep}
     before: Tensor | None = None
     for state in islice(model.unroll(ids), loops + 1):

@@ -24,10 +24,10 @@ from scse.cli.common import (
     opened_together,
     positive_ints,
     print_json,
-    print_rows,
     require_picture,
     require_positive,
 )
+from scse.cli.tables import print_table
 from scse.tasks.adaptive import CALIBRATION_WINDOWS
 
 if TYPE_CHECKING:
@@ -97,14 +97,14 @@ def print_adaptive(found: Evaluated) -> None:
     """The rows; of a problem, the loops by difficulty in a table of their own."""
     from scse.tasks.base import without
 
-    print_rows([without(row, "by_difficulty") for row in found.rows], False, title=found.title)
+    print_table([without(row, "by_difficulty") for row in found.rows], title=found.title)
     loops = [
         {"budget": row["budget"], "mode": row["mode"], **row["by_difficulty"]}
         for row in found.rows
         if "by_difficulty" in row
     ]
     if loops:
-        print_rows(loops, False, title="Mean loops by difficulty of the hardest answer (mode token: of each answer)")
+        print_table(loops, title="Mean loops by difficulty of the hardest answer (mode token: of each answer)")
 
 
 def draw(found: Evaluated, step: str, args: Arguments) -> None:

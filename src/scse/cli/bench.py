@@ -10,7 +10,8 @@ import os
 from dataclasses import asdict
 from typing import Any
 
-from scse.cli.common import Arguments, add_device, add_json, add_scale, print_json, print_rows, require_positive
+from scse.cli.common import Arguments, add_device, add_json, add_scale, print_json, require_positive
+from scse.cli.tables import print_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,4 +68,4 @@ def run(args: Arguments) -> None:
         return
     for row in rows:
         row["met"] = "" if row["met"] is None else "yes" if row["met"] else "no"
-    print_rows(rows, as_json=False, title=f"{args.scale} on {device}; training with {bench.tokens} tokens a step")
+    print_table(rows, title=f"{args.scale} on {device}; training with {bench.tokens} tokens a step")

@@ -22,6 +22,7 @@ from scse.cli.common import (
     require_positive,
     settings,
 )
+from scse.cli.tables import print_table
 from scse.cli.text import print_text
 from scse.data import CORPORA
 from scse.errors import UserError, checked_choice
@@ -102,7 +103,7 @@ def verify(args: Arguments) -> int:
     else:
         print_text(f"{root}: {len(rows)} files, {len(damaged)} not as they were built")
         if damaged:
-            print_rows(damaged, False)
+            print_table(damaged)
             print_text("delete them; whoever needs them builds them again")
     return 1 if damaged else 0
 

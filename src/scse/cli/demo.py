@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from scse.cli.common import Arguments, add_device, add_json, print_json, print_rows, require_positive
+from scse.cli.common import Arguments, add_device, add_json, print_json, require_positive
+from scse.cli.tables import print_table
 from scse.cli.text import print_sample, print_text
 from scse.files import expand
 
@@ -49,15 +50,12 @@ def run(args: Arguments) -> None:
         print_json(found.to_dict())
         return
     print_chase(found)
-    print_rows(
-        found.depths, False, title=f"Test perplexity over loop depth, first {args.windows} windows; trained at 1 to 8"
-    )
-    print_rows(
+    print_table(found.depths, title=f"Test perplexity over loop depth, first {args.windows} windows; trained at 1 to 8")
+    print_table(
         [budgeted(row) for row in found.adaptive],
-        False,
         title="Perplexity at mean loop budgets, thresholds calibrated on validation, and the mean depth that took",
     )
-    print_rows(found.anchor, False, title="At the anchor: bias ratio at the first and the 48th step, anchor energy")
+    print_table(found.anchor, title="At the anchor: bias ratio at the first and the 48th step, anchor energy")
     print_text(f"What scse makes of the prompt  {PROMPT}  at three depths:")
     for depth, text in found.texts.items():
         print(f"T = {depth}")
@@ -72,14 +70,12 @@ def print_chase(found: Demo) -> None:
         "Pointer chase: every node points to another, and the answer is the root at the end of its chain. One loop can "
         "make one hop."
     )
-    print_rows(
+    print_table(
         found.chase,
-        False,
         title="Share of right answers by hops to the root and loops (T); solved: every answer of an example",
     )
-    print_rows(
+    print_table(
         found.exits,
-        False,
         title="Mean loops until a loop leaves the answer as it was, by hops, and how many are right there",
     )
     print_text("\n".join(found.chase_findings) + "\n")

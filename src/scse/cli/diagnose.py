@@ -23,11 +23,11 @@ from scse.cli.common import (
     add_text,
     open_chosen,
     print_json,
-    print_rows,
     require_picture,
     require_positive,
     selection_of,
 )
+from scse.cli.tables import print_table
 from scse.cli.text import print_text
 from scse.files import expand
 
@@ -69,11 +69,11 @@ def show_steps(args: Arguments, opened: Run, gains: list[int]) -> None:
 
     found = Diagnose().at(opened, selection_of(args), args.steps, args.batches, gains).keep(opened)
     if args.json:
-        print_rows(found.rows, as_json=True)
+        print_json(found.rows)
     else:
         chosen = {0, 1, 2, 4, 8, 16, 24, 32, args.steps - 1, *gains}
         shown = [for_people(row) for row in found.rows if row["step"] in chosen]
-        print_rows(shown, as_json=False, title=found.title, spare=("beyond_trained_range",))
+        print_table(shown, title=found.title, spare=("beyond_trained_range",))
         print_text("\n".join(found.notes))
     if found.faults:
         raise RunFailure("; ".join(found.faults))
@@ -92,7 +92,7 @@ def show_steering(args: Arguments, opened: Run) -> None:
         about = {"has_source": panels["has_source"], "figure": args.steering}
         print_json({"inputs": found.rows, "summary": record.metrics, **about})
         return
-    print_rows([for_people(row) for row in found.rows], as_json=False, title=found.title)
+    print_table([for_people(row) for row in found.rows], title=found.title)
     print_text("\n".join([*found.notes, f"figure: {args.steering}"]))
 
 

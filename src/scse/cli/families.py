@@ -11,6 +11,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from scse.cli.common import Arguments, add_json, add_scale, print_json, print_rows
+from scse.cli.tables import print_table
 from scse.cli.text import print_text
 
 if TYPE_CHECKING:
@@ -68,10 +69,10 @@ def show_one(name: str, scale: str, as_json: bool) -> None:
         print_json({**row, "options": options})
         return
     title = row.pop("family")
-    print_rows([{"family": key.replace("_", " "), title: value} for key, value in row.items()], as_json=False)
+    print_table([{"family": key.replace("_", " "), title: value} for key, value in row.items()])
     if options:
         print_text("Options, changed by name: scse train --set NAME=VALUE")
-        print_rows([{"option": key, "default": str(value)} for key, value in options.items()], as_json=False)
+        print_table([{"option": key, "default": str(value)} for key, value in options.items()])
 
 
 def example(family: Family) -> str:

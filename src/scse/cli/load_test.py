@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import os
 
-from scse.cli.common import Arguments, add_json, add_seed, positive_ints, print_json, print_rows, require_positive
+from scse.cli.common import Arguments, add_json, add_seed, positive_ints, print_json, require_positive
+from scse.cli.tables import print_table
 from scse.serve.wire import KEY_VARIABLE, Place, is_loopback
 
 MOST_REQUESTS = 1_000_000
@@ -67,7 +68,7 @@ def run(args: Arguments) -> int:
     if args.json:
         print_json(report)
     else:
-        print_rows(table(report), as_json=False, title="load test")
+        print_table(table(report), title="load test")
     return 1 if report["errors"] else 0
 
 

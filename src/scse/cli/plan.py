@@ -24,12 +24,12 @@ from scse.cli.common import (
     add_family,
     add_json,
     print_json,
-    print_rows,
     require_positive,
     settings,
 )
+from scse.cli.tables import print_table
 from scse.cli.text import print_text
-from scse.errors import UserError, unknown_name
+from scse.errors import UserError, checked_choice
 from scse.families import DEFAULT_FAMILY
 from scse.files import expand
 from scse.progress import amount
@@ -64,8 +64,8 @@ def run(args: Arguments) -> None:
         raise UserError(f"--utilisation must be between 0 and 1, got {args.utilisation}")
     if args.tokens is not None and not 1 <= args.tokens < 1e18:
         raise UserError(f"--tokens must be a sensible number of at least 1, got {args.tokens}")
-    if args.accelerator is not None and args.accelerator not in ACCELERATORS:
-        raise unknown_name("accelerator", args.accelerator, ACCELERATORS)
+    if args.accelerator is not None:
+        checked_choice("accelerator", args.accelerator, ACCELERATORS)
     chosen = [a for name, a in ACCELERATORS.items() if args.accelerator in (None, name)]
     configs = [config for _, config in suite_runs(args)] if args.names else [one_run(args)]
     flops = sum(config.steps * step_flops(config) for config in configs)
@@ -86,16 +86,13 @@ def run(args: Arguments) -> None:
 def one_run(args: Arguments) -> TrainConfig:
     """The run that the options describe; a planned shape is trained on twenty tokens per parameter unless told."""
     from scse.config import SCALES, assemble, protocol
-    from scse.errors import unknown_name
     from scse.planning import PLANNED, TOKENS_PER_PARAMETER, parameters
 
     wanted: dict[str, object] = dict(protocol(args.protocol)) if args.protocol else {}
     if args.scale in PLANNED:
         wanted = {name: value for name, value in wanted.items() if name != "scale"} | PLANNED[args.scale]
     elif args.scale is not None:
-        if args.scale not in SCALES:
-            raise unknown_name("scale", args.scale, (*SCALES, *PLANNED))
-        wanted["scale"] = args.scale
+        wanted["scale"] = checked_choice("scale", args.scale, (*SCALES, *PLANNED))
     wanted |= settings(args.set)
     family = args.family or DEFAULT_FAMILY
     if args.steps is not None:
@@ -174,9 +171,9 @@ def show(answer: dict[str, Any], args: Arguments) -> None:
         }
         for row in answer["times"]
     ]
-    print_rows(rows, False, title="Time, at an assumed share of the stated peak")
+    print_table(rows, title="Time, at an assumed share of the stated peak")
     if "memory" in answer:
-        print_rows([_memory_row(row) for row in answer["memory"]], False, title="Memory per GPU, counted")
+        print_table([_memory_row(row) for row in answer["memory"]], title="Memory per GPU, counted")
         print(f"a checkpoint: {answer['checkpoint_bytes'] / GIB:.3g} GiB")
     if "here" in answer:
         found = answer["here"]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scse.cli.common import Arguments, add_checkpoint_minutes, print_json, print_rows, require_positive, settings
+from scse.cli.common import Arguments, add_checkpoint_minutes, print_json, require_positive, settings
+from scse.cli.tables import print_table
 from scse.cli.text import print_text
 from scse.errors import UserError
 
@@ -119,7 +120,7 @@ def job_rows(chosen: Sequence[Member], runs: Path) -> list[dict[str, Any]]:
 
 def print_jobs(rows: Sequence[dict[str, Any]]) -> None:
     if rows:
-        print_rows(rows, False, title="On the cluster", spare=("log",))
+        print_table(rows, title="On the cluster", spare=("log",))
         folders = sorted({str(Path(row["log"]).parent) for row in rows})
         print_text(f"logs: {', '.join(folders)}")
 

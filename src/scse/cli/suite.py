@@ -38,6 +38,7 @@ from scse.cli.sending import (
     saving_options,
     send_off,
 )
+from scse.cli.tables import print_table
 from scse.cli.text import print_text
 from scse.errors import UserError, checked_choice
 from scse.files import expand
@@ -128,7 +129,7 @@ def print_plan(args: Arguments, preset: str, chosen: Sequence[Member], runs: Pat
     if args.json:
         print_json({"preset": preset, "members": rows, "total": total, "not_available": absent})
         return
-    print_rows([for_people(row) for row in rows], False, spare=("speed", "row"))
+    print_table([for_people(row) for row in rows], spare=("speed", "row"))
     print_text(
         f"{plural(total['runs'], 'run')}, {total['trained']} trained; {total['flops']:.1e} FLOP and about "
         f"{duration(total['seconds'])} to go in one process on this machine.\n"
@@ -153,7 +154,7 @@ def show_status(args: Arguments) -> None:
     if args.json:
         print_json({"preset": args.preset, "rows": rows, "jobs": jobs, "not_available": absent})
         return
-    print_rows(rows, False)
+    print_table(rows)
     print_jobs(jobs)
     say_absent(absent)
 

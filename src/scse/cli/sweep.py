@@ -24,12 +24,12 @@ from scse.cli.common import (
     add_json,
     positive_ints,
     print_json,
-    print_rows,
     require_positive,
     settings,
 )
 from scse.cli.sending import check_sending, send_off
 from scse.cli.suite import add_running, carry_out, print_plan, say_ended, seed_list
+from scse.cli.tables import print_table
 from scse.cli.text import print_text
 from scse.errors import UserError
 from scse.families import DEFAULT_FAMILY
@@ -95,7 +95,7 @@ def run(args: Arguments) -> int:
     else:
         what = "Perplexity, and right answers in %," if grid.protocol in PROBLEMS else "Perplexity"
         title = f"{what} on {args.split}: mean ± standard deviation (seeds)"
-        print_rows(shown(evidence, values), False, title=title)
+        print_table(shown(evidence, values), title=title)
         say_ended(ended)
         say_choice(evidence, select, args.split, grid)
     return 1 if ended.failures else 0

@@ -16,11 +16,11 @@ from scse.cli.common import (
     add_text,
     open_chosen,
     print_json,
-    print_rows,
     require_picture,
     require_positive,
     selection_of,
 )
+from scse.cli.tables import print_table
 from scse.cli.text import print_text
 from scse.files import expand
 
@@ -59,6 +59,6 @@ def run(args: Arguments) -> None:
         numbers = {"mean": record.metrics, "inputs": found.rows, "steps": steps}
         print_json({**span, "verdict": verdict, **numbers, "figure": figure})
         return
-    print_rows(found.rows, as_json=False, title=found.title)
+    print_table(found.rows, title=found.title)
     print_text(f"map: {used}" + (" (before the mask, which is a jump)" if used == "raw" else " (it has no mask)"))
     print_text(f"verdict: {verdict}\nfigure: {figure}")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 
 from scse.catalogue import OptionValue
 from scse.config.stored import check_fields, written
-from scse.errors import UserError, checked_choice, unknown_name
+from scse.errors import UserError, checked_choice
 
 GPT2_VOCABULARY = 50_257
 
@@ -172,6 +172,4 @@ class ModelConfig:
 
 def scale(name: str) -> Shape:
     """The shape of a named scale."""
-    if name not in SCALES:
-        raise unknown_name("scale", name, SCALES)
-    return SCALES[name]
+    return SCALES[checked_choice("scale", name, SCALES)]

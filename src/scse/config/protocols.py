@@ -6,7 +6,7 @@ Every protocol of the paper sees 4,096 tokens per optimiser step and samples the
 
 from __future__ import annotations
 
-from scse.errors import unknown_name
+from scse.errors import checked_choice
 from scse.problems import PROBLEMS
 
 Preset = dict[str, object]
@@ -62,6 +62,4 @@ def protocol(name: str) -> Preset:
     """A preset by name. A problem that a guest brought has one too, that of all problems."""
     if name in PROBLEMS and name not in PROTOCOLS:
         return {"data": name, "steps": 2000, **_PROBLEM}
-    if name not in PROTOCOLS:
-        raise unknown_name("protocol", name, PROTOCOLS)
-    return dict(PROTOCOLS[name])
+    return dict(PROTOCOLS[checked_choice("protocol", name, PROTOCOLS)])

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
-from scse.errors import UserError, unknown_name
+from scse.errors import UserError, checked_choice
 
 
 def neutral_fields(kind: type) -> dict[str, Any]:
@@ -30,8 +30,7 @@ def check_fields(kind: type, data: Mapping[str, Any], what: str, whole: str) -> 
     """Refuse what is unknown, and what is missing of the first fields."""
     known = [f.name for f in fields(kind)]
     for name in data:
-        if name not in known:
-            raise unknown_name(what, name, known)
+        checked_choice(what, name, known)
     for name in kind.FIRST:  # type: ignore[attr-defined]
         if name not in data:
             raise UserError(f"{whole} lacks '{name}'")

@@ -13,7 +13,7 @@ from scse.config.model import ModelConfig
 from scse.config.objective import LAST, canonical_objective
 from scse.config.stored import check_fields, written
 from scse.data import DataConfig
-from scse.errors import UserError, unknown_name
+from scse.errors import UserError, checked_choice
 from scse.precision import TRAINING as PRECISIONS
 
 STRATEGIES = ("ddp", "fsdp", "hsdp")
@@ -106,8 +106,7 @@ class TrainConfig:
             raise UserError(f"clip must be positive, got {self.clip}")
         if self.batch % self.micro_batches:
             raise UserError(f"micro_batches={self.micro_batches} does not divide the batch of {self.batch} sequences")
-        if self.precision not in PRECISIONS:
-            raise unknown_name("precision", self.precision, PRECISIONS)
+        checked_choice("precision", self.precision, PRECISIONS)
         if canonical_objective(self.objective) != self.objective:
             raise UserError(f"objective '{self.objective}' is stored as '{canonical_objective(self.objective)}'")
 
@@ -194,8 +193,7 @@ class RunOptions:
         if not self.checkpoint_minutes > 0:
             raise UserError(f"checkpoint_minutes must be more than 0, got {self.checkpoint_minutes}")
         compiling(self.compile)
-        if self.strategy not in STRATEGIES:
-            raise unknown_name("strategy", self.strategy, STRATEGIES)
+        checked_choice("strategy", self.strategy, STRATEGIES)
 
 
 def data_config(config: TrainConfig, options: RunOptions) -> DataConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 
-from scse.errors import UserError, unknown_name
+from scse.errors import UserError, checked_choice
 from scse.problems.addition import Addition
 from scse.problems.base import Examples, Problem, in_hops
 from scse.problems.p_hop import PHop
@@ -27,8 +27,7 @@ def make_problem(name: str, options: Mapping[str, object] | None = None) -> Prob
     known = [f.name for f in fields(kind)]
     chosen: dict[str, int] = {}
     for option, value in (options or {}).items():
-        if option not in known:
-            raise unknown_name(f"option of problem '{name}'", option, known)
+        checked_choice(f"option of problem '{name}'", option, known)
         try:
             chosen[option] = int(str(value))
         except ValueError:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scse.config import assemble
-from scse.errors import unknown_name
+from scse.errors import checked_choice
 from scse.records.statistics import summarise
 from scse.report.anchor_start import draw_anchor_start
 from scse.report.bias_ratio import bias_ratio
@@ -45,9 +45,7 @@ def pictures(evidence: Evidence) -> list[Picture]:
     suite = evidence.suite
     found = []
     for name in re.findall(r"[\w-]+", suite.figure):
-        if name not in KINDS:
-            raise unknown_name("kind of figure", name, KINDS)
-        kind = KINDS[name]
+        kind = KINDS[checked_choice("kind of figure", name, KINDS)]
         caption = kind.caption + (kind.paper if suite.paper else "")
         drawn = (kind.draw(evidence, room) for room in (PAGE, PHONE))
         found.append(Picture(f"{identifier(suite.name)}-{name}", caption, f"{suite.title}. {caption}", *drawn))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scse.data import at_hand
-from scse.errors import UserError, unknown_name
+from scse.errors import UserError, checked_choice
 from scse.records import FILE, Record, read_records
 from scse.suites.suite import Arm, Preset, Suite, evaluation, fits, narrowed, seeds_of
 from scse.tasks import TASKS, Column
@@ -120,8 +120,7 @@ def narrow(suites: Sequence[Suite], only: Sequence[str] | None, depths: Sequence
     """Only some arms, by name, and only some depths; a name or depth that no suite has is an error."""
     names = [arm.name for suite in suites for arm in suite.asked]
     for name in only or ():
-        if name not in names:
-            raise unknown_name("arm", name, list(dict.fromkeys(names)))
+        checked_choice("arm", name, dict.fromkeys(names))
     known = {c.depth for suite in suites for c in suite.columns if TASKS.find(c.task).counts_loops and c.depth}
     for depth in depths or ():
         if depth not in known:

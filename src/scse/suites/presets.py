@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scse.config import protocol
-from scse.errors import unknown_name
+from scse.errors import checked_choice
 from scse.suites.suite import Preset, Settings
 
 MINI_WINDOWS = 512
@@ -51,8 +51,7 @@ PRESETS = {
 
 def find_preset(name: str, data: str | None = None, limit: int | None = None, steps: int | None = None) -> Preset:
     """A preset by name, on other text, on more or fewer windows, or with another number of steps."""
-    if name not in PRESETS:
-        raise unknown_name("preset", name, PRESETS)
-    chosen = replace(PRESETS[name], changes={} if steps is None else {"steps": steps})
-    chosen = replace(chosen, data=data or chosen.data, limit=limit or chosen.limit)
+    preset = PRESETS[checked_choice("preset", name, PRESETS)]
+    changes = {} if steps is None else {"steps": steps}
+    chosen = replace(preset, changes=changes, data=data or preset.data, limit=limit or preset.limit)
     return replace(chosen, elsewhere=stand_ins(chosen.data)) if chosen.mini else chosen

@@ -14,7 +14,7 @@ from typing import Any
 
 from scse.config import TrainConfig, assemble
 from scse.data import existing_corpus
-from scse.errors import UserError, unknown_name
+from scse.errors import UserError, checked_choice
 from scse.problems import PROBLEMS
 from scse.records.statistics import Summary
 from scse.suites.evidence import COMPLETE, Evidence
@@ -51,9 +51,7 @@ PAPER_GRIDS = {
 
 
 def paper_grid(name: str, settings: Settings) -> Grid:
-    if name not in PAPER_GRIDS:
-        raise unknown_name("selection of the paper", name, PAPER_GRIDS)
-    grid = PAPER_GRIDS[name]
+    grid = PAPER_GRIDS[checked_choice("selection of the paper", name, PAPER_GRIDS)]
     return Grid(grid.family, grid.protocol, grid.vary, settings, grid.chosen)
 
 
