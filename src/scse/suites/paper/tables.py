@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from scse.families import FAMILIES
 from scse.suites.statements import Place
 from scse.suites.suite import (
     DEFAULT_SEEDS,
@@ -34,22 +35,8 @@ from scse.suites.suite import (
 )
 from scse.tasks.base import PROFILED_SEQUENCES
 
+# What the paper's tables call unshared layers, by what each count was chosen for.
 LABELS = {
-    "looped": "Looped Transformer baseline",
-    "looped-s035": "Residual step scale s=0.35",
-    "scalar-gate": "Learned scalar gate",
-    "channel-gate": "Channel recurrent gate",
-    "norm-reset": "Periodic normalization reset",
-    "adapter": "Capacity-matched adapter",
-    "tuned-adapter": "Tuned adapter, s=0.35",
-    "step-adapter": "Recurrent-step-conditioned adapter",
-    "film-adapter": "Step-FiLM adapter",
-    "scse": "SCSE",
-    "sc-cond": "SC-Cond, masked",
-    "sc-cond-unmasked": "SC-Cond, no mask",
-    "sc-cond-subtractive": "SC-Cond, subtractive",
-    "forcing-subtraction": "Additive + forcing subtraction",
-    "leak": "Leak diagnostic",
     "unshared-4": "Parameter-matched unshared Transformer-4",
     "unshared-6": "Parameter-matched unshared Transformer-6",
     "unshared-8": "Unshared Transformer-8, fixed-depth reference",
@@ -108,7 +95,7 @@ def _arm(head: str, suffix: str, group: str, protocol: str) -> Arm:
         name=f"{family}-{suffix}" if suffix else family,
         family=family,
         protocol=protocol,
-        label=label or LABELS[family],
+        label=label or LABELS.get(family) or FAMILIES.find(family).label,
         group=group,
         seeds=SEEDS[seeds.strip()],
         settings=settings,
@@ -152,9 +139,9 @@ def difference(text: str) -> Printed:
     return Printed(float(mean), None if half is None else float(half), limits, len(decimals))
 
 
-def change(since: int, depth: int, digits: int = 1) -> Column:
+def change(since: int, depth: int) -> Column:
     """How perplexity changes between two depths; the paper's tables have no such column."""
-    return Column(f"T={since} → {depth}", depth=depth, since=since, digits=digits, lower=None, beside=True)
+    return Column(f"T={since} → {depth}", depth=depth, since=since, lower=None, beside=True)
 
 
 def loops(*depths: int, digits: int = 1) -> list[Column]:
