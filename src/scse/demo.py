@@ -19,10 +19,10 @@ from scse.errors import RunFailure
 from scse.families import FAMILIES
 from scse.generation import Depth, Generation, continue_text
 from scse.records import Record
+from scse.records.statistics import at_equal_compute
 from scse.report.write import write_report
 from scse.runs import open_run
 from scse.suites.depth import chase
-from scse.suites.evidence import DEPTH_TOLERANCE
 from scse.suites.member import Job, settled
 from scse.suites.needed import Member, members
 from scse.suites.outcome import Outcome
@@ -257,7 +257,7 @@ def budget_findings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     sentences = []
     for header in (name for name in rows[0] if name != "family"):
         depths = [row[header]["mean_depth"] for row in rows if row[header]["mean_depth"] is not None]
-        if depths and max(depths) > (1 + DEPTH_TOLERANCE) * min(depths):
+        if not at_equal_compute(depths):
             sentences.append(
                 f"{header}: mean depths of {min(depths):.1f} to {max(depths):.1f} loops were realised, "
                 "so the families are not ranked there"

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from scse.cli.common import Arguments, add_json, print_json, print_rows
+from scse.cli.common import Arguments, add_json, print_json
+from scse.cli.tables import print_table
 from scse.cli.text import print_text
-from scse.errors import UserError, unknown_name
+from scse.errors import UserError, checked_choice
 
 if TYPE_CHECKING:
     from scse.records import Record
@@ -38,8 +39,8 @@ def run(args: Arguments) -> None:
     from scse.files import expand
     from scse.records import read_records
     from scse.records.comparison import compare
+    from scse.records.statistics import DEPTH_TOLERANCE
     from scse.report.write import record_files
-    from scse.suites.evidence import DEPTH_TOLERANCE
 
     paths = [expand(text) for text in args.runs]
     files = record_files(paths)
@@ -53,8 +54,8 @@ def run(args: Arguments) -> None:
         print_json(as_json(found, args.metric))
         return
     rest = [name for name in reversed(found.differing) if name not in found.telling()]
-    print_rows(shown(found), False, title=title(found, args.metric), spare=rest)
-    if unequal := found.at_other_depths(DEPTH_TOLERANCE):
+    print_table(shown(found), title=title(found, args.metric), spare=rest)
+    if unequal := found.at_other_depths():
         said = "; ".join(found.headers()[column] for column in unequal)
         print_text(f"not at the same compute, mean depths differ by more than {100 * DEPTH_TOLERANCE:.0f} %: {said}")
     if common := in_common(found):
@@ -69,11 +70,10 @@ def run(args: Arguments) -> None:
 
 def refuse_unknown(records: Sequence[Record], metric: str, task: str | None) -> None:
     tasks = {record.identity["task"] for record in records}
-    if task is not None and task not in tasks:
-        raise unknown_name("task", task, sorted(tasks))
+    if task is not None:
+        checked_choice("task", task, sorted(tasks))
     there = sorted({name for r in records if task in (None, r.identity["task"]) for name in r.metrics})
-    if metric not in there:
-        raise unknown_name("metric", metric, there)
+    checked_choice("metric", metric, there)
 
 
 def unevaluated(paths: Iterable[Path], files: Iterable[Path]) -> Iterable[tuple[Settings, int]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from scse.files import content_hash
 from scse.records import Record
-from scse.records.statistics import Summary, summarise
+from scse.records.statistics import Summary, at_equal_compute, summarise
 
 Settings = dict[str, Any]
 # In this order where they differ; all others follow by name.
@@ -94,14 +94,10 @@ class Comparison:
     def _kinds(self, names: Sequence[str]) -> int:
         return len({content_hash({name: row.settings.get(name) for name in names}) for row in self.rows})
 
-    def at_other_depths(self, tolerance: float) -> list[Evaluation]:
-        """Adaptive columns whose numbers were had at mean depths that differ by more than this share."""
-        found = []
-        for column in self.columns:
-            depths = [depth for row in self.rows if (depth := row.realised(column)) is not None]
-            if depths and max(depths) > (1 + tolerance) * min(depths):
-                found.append(column)
-        return found
+    def at_other_depths(self) -> list[Evaluation]:
+        """Adaptive columns whose numbers were not had at the same compute."""
+        realised = {column: [row.realised(column) for row in self.rows] for column in self.columns}
+        return [c for c, found in realised.items() if not at_equal_compute(d for d in found if d is not None)]
 
     def headers(self) -> dict[Evaluation, str]:
         """A short name for each column that says what it does not share with all of them."""

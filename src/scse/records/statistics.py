@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,14 @@ CONFIDENCE = 0.95
 RESAMPLES = 10_000
 # Up to this many pairs every resample is enumerated: 5⁵ = 3,125, 6⁶ = 46,656.
 ENUMERATED_PAIRS = 6
+# Adaptive numbers whose realised mean depths differ by more than this share are not held against each other.
+DEPTH_TOLERANCE = 0.1
+
+
+def at_equal_compute(depths: Iterable[float]) -> bool:
+    """Whether numbers were had at about the same mean depths, so that they can be ranked."""
+    found = list(depths)
+    return not found or max(found) <= (1 + DEPTH_TOLERANCE) * min(found)
 
 
 @dataclass(frozen=True)

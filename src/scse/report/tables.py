@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from scse.records.statistics import DEPTH_TOLERANCE
 from scse.report.claims import TIMED, Comparison, Judgement
 from scse.report.wording import (
     ABSENT,
@@ -18,7 +19,7 @@ from scse.report.wording import (
     percent,
     printed,
 )
-from scse.suites.evidence import DEPTH_TOLERANCE, MISSING, PARTIAL, Cell, Evidence, at_equal_depth, realised_range
+from scse.suites.evidence import MISSING, PARTIAL, Cell, Evidence, at_equal_depth, realised_depths
 from scse.suites.suite import Arm, Column
 
 RATIO_DIGITS = 3
@@ -212,9 +213,9 @@ def _unranked(evidence: Evidence) -> list[str]:
         groups = {arm.protocol: evidence.peers(arm) for arm in evidence.suite.arms}
         for arms in groups.values():
             cells = [evidence.cells[arm.name, column.header] for arm in arms if not arm.reference]
-            depths = realised_range(cells)
-            if depths and not at_equal_depth(cells):
-                found.append(f"{column.header} ({number(depths[0], 1)} to {loops(depths[1])})")
+            if not at_equal_depth(cells):
+                depths = realised_depths(cells)
+                found.append(f"{column.header} ({number(min(depths), 1)} to {loops(max(depths))})")
     if not found:
         return []
     share = f"{100 * DEPTH_TOLERANCE:.0f} %"

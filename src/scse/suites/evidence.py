@@ -8,13 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from scse.records import Record
-from scse.records.statistics import Summary, summarise
+from scse.records.statistics import Summary, at_equal_compute, summarise
 from scse.suites.setting import group_heading
 from scse.suites.suite import Arm, Column, Preset, Suite, Value, fits, seeds_of, trained_as, values_of
 
 COMPLETE, PARTIAL, MISSING = "complete", "partial", "missing"
-# Adaptive numbers whose realised mean depths differ by more than this share are not held against each other.
-DEPTH_TOLERANCE = 0.1
 
 Place = tuple[int | None, float | None, str]
 
@@ -176,16 +174,14 @@ class Evidence:
         return [other for other in self.suite.arms if other.protocol == arm.protocol]
 
 
-def realised_range(cells: Iterable[Cell]) -> tuple[float, float] | None:
-    """The least and the largest realised mean depth, None where no depth is adaptive."""
-    depths = [cell.realised for cell in cells if cell.realised is not None]
-    return (min(depths), max(depths)) if depths else None
+def realised_depths(cells: Iterable[Cell]) -> list[float]:
+    """The realised mean depths of those that are adaptive."""
+    return [cell.realised for cell in cells if cell.realised is not None]
 
 
 def at_equal_depth(cells: Iterable[Cell]) -> bool:
-    """Whether adaptive cells were had at about the same compute, so that they can be ranked."""
-    found = realised_range(cells)
-    return found is None or found[1] <= (1 + DEPTH_TOLERANCE) * found[0]
+    """Whether cells can be ranked: adaptive ones were had at about the same compute."""
+    return at_equal_compute(realised_depths(cells))
 
 
 def gather(suite: Suite, shelf: Shelf) -> Evidence:
