@@ -66,13 +66,13 @@ def verdicts(name: str, shape: Shape = SMALL, device: torch.device = CPU) -> Ite
             yield Verdict(law, str(fault))
 
 
-def small_model(name: str, shape: Shape = SMALL, dtype: torch.dtype = torch.float64) -> LoopedLM:
+def small_model(name: str, shape: Shape = SMALL) -> LoopedLM:
     """A model in evaluation mode whose weights are larger than those a run starts with."""
-    model = LoopedLM(model_config(name, shape)).to(dtype).eval()
+    model = LoopedLM(model_config(name, shape)).double().eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.add_(SPREAD * torch.randn(parameter.shape, generator=generator).to(dtype))
+            parameter.add_(SPREAD * torch.randn(parameter.shape, generator=generator).double())
     return model
 
 

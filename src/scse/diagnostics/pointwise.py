@@ -41,15 +41,6 @@ WORST_OF_BATCHES = ("largest_anchor_energy", "expansion_residual")
 
 
 @dataclass(frozen=True)
-class Decomposition:
-    """T_t(Δ; e) = Δ + b + a: the forcing bias b = T_t(0; e), and the state-dependent rest a."""
-
-    deviation: Tensor
-    bias: Tensor
-    state_dependent: Tensor
-
-
-@dataclass(frozen=True)
 class StepDiagnosis:
     """One step, averaged over batches.
 
@@ -71,13 +62,6 @@ class StepDiagnosis:
     gain: float | None = None
     expansion: float | None = None
     expansion_residual: float | None = None
-
-
-def decompose(recurrence: Recurrence, t: int, deviation: Tensor, frame: Frame, masked: bool = True) -> Decomposition:
-    """The exact decomposition of one step at a given deviation."""
-    bias = deviation_map(recurrence, t, torch.zeros_like(deviation), frame, masked)
-    following = deviation_map(recurrence, t, deviation, frame, masked)
-    return Decomposition(deviation, bias, following - bias - deviation)
 
 
 @torch.no_grad()

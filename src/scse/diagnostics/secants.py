@@ -129,11 +129,11 @@ class SecantMaps:
     theorem_residual: float
 
 
-def secant_maps(step: StepMap, paths: PairedPaths, meter: Meter, target: float = THEOREM_TARGET) -> SecantMaps:
-    """Secant maps of orders high enough for the theorem to hold to `target`, or of the highest order there is."""
-    for tolerance in (target / 10, target / 1e3, target / 1e5):
-        found = _secant_maps(step, paths, tolerance, meter)
-        if found.theorem_residual <= target:
+def secant_maps(step: StepMap, paths: PairedPaths, meter: Meter) -> SecantMaps:
+    """Secant maps of orders high enough for the theorem to hold to its target, or of the highest order there is."""
+    for share in (10, 1e3, 1e5):
+        found = _secant_maps(step, paths, THEOREM_TARGET / share, meter)
+        if found.theorem_residual <= THEOREM_TARGET:
             break
     return found
 

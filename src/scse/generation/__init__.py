@@ -1,6 +1,6 @@
 """Generation under a cache over (loop, body, position)."""
 
-from scse.generation.cache import KVCache, LastLoopsCache, SharedSlotCache, make_cache
+from scse.generation.cache import KVCache, LastLoopsCache, make_cache
 from scse.generation.decode import Depth, Settled, settle
 from scse.generation.generate import Generation, NewToken, stream
 from scse.generation.sampling import GREEDY, Sampling
@@ -16,7 +16,6 @@ __all__ = [
     "NewToken",
     "Sampling",
     "Settled",
-    "SharedSlotCache",
     "continue_text",
     "make_cache",
     "settle",

@@ -176,24 +176,15 @@ class LastLoopsCache(KVCache):
         return super().slot(t) % self.slots
 
 
-class SharedSlotCache(LastLoopsCache):
-    """An approximation with the memory of one loop: every loop sees old positions as their last loop left them."""
-
-    def __init__(
-        self, model: LoopedLM, batch: int, loops: int, capacity: int = FIRST_CAPACITY, fixed: bool = False
-    ) -> None:
-        super().__init__(model, batch, loops, capacity, fixed, kept=1)
-
-
 def make_cache(
     kind: str, model: LoopedLM, batch: int, loops: int, capacity: int = FIRST_CAPACITY, fixed: bool = False
 ) -> KVCache:
-    """A cache by name: 'exact', 'shared', or 'last-N' for the last N loops."""
+    """A cache by name: 'exact', 'last-N' for the last N loops, or 'shared', which is 'last-1'."""
     stem, _, number = kind.partition("-")
     if stem == "last" and number.isascii() and number.isdigit():
         return LastLoopsCache(model, batch, loops, capacity, fixed, kept=int(number))
     if kind == "shared":
-        return SharedSlotCache(model, batch, loops, capacity, fixed)
+        return LastLoopsCache(model, batch, loops, capacity, fixed, kept=1)
     if kind != "exact":
         hint = "valid: exact, shared, and last-N, which keeps the last N loops"
         raise unknown_name("cache", kind, ("exact", "shared", "last-4"), hint)

@@ -41,9 +41,9 @@ def embedded(payload: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def framed(content: str, height: int = 900) -> str:
+def framed(content: str) -> str:
     """A page inside another one, such as a notebook: with scripts, and without access to what is around it."""
-    look = f"width:100%;height:{height}px;border:0"
+    look = "width:100%;height:900px;border:0"
     return f'<iframe sandbox="allow-scripts allow-downloads" style="{look}" srcdoc="{html.escape(content)}"></iframe>'
 
 

@@ -50,9 +50,14 @@ class Frame:
         """Put the rows of another frame in the place of some of ours."""
         self._map(lambda tensor, new: tensor.index_copy_(0, rows, new), other)
 
-    def beside(self, other: Frame) -> Frame:
-        """The rows of both, ours first."""
-        return self._map(lambda tensor, more: torch.cat([tensor, more]), other)
+    @staticmethod
+    def beside(frames: Sequence[Frame]) -> Frame:
+        """The rows of several frames, in this order."""
+        joined: dict[str, Any] = {}
+        for name in (f.name for f in fields(Frame)):
+            parts = [getattr(frame, name) for frame in frames]
+            joined[name] = None if parts[0] is None else torch.cat(parts)
+        return Frame(**joined)
 
     def _map(self, change: Callable[[Tensor, Tensor], Tensor], other: Frame) -> Frame:
         changed: dict[str, Any] = {}

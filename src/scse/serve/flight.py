@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Several
 from copy import copy
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -52,15 +51,9 @@ def gathered(all_landed: Several[Landed]) -> Landed:
 
 def beside(states: Several[State]) -> State:
     """The rows of several states, in this order."""
-    frames = [state.frame for state in states]
     views = [state.memory for state in states if isinstance(state.memory, PagedView)]
-    joined: dict[str, Any] = {}
-    for name in (field.name for field in fields(Frame)):
-        parts = [getattr(frame, name) for frame in frames]
-        joined[name] = None if parts[0] is None else torch.cat(parts)
-    return replace(
-        states[0], z=torch.cat([state.z for state in states]), frame=Frame(**joined), memory=PagedView.beside(views)
-    )
+    frame = Frame.beside([state.frame for state in states])
+    return replace(states[0], z=torch.cat([state.z for state in states]), frame=frame, memory=PagedView.beside(views))
 
 
 class Flight:

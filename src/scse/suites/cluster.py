@@ -110,12 +110,12 @@ class Coordinator:
         self.slurm.cancel(queued[key].id for key in keys if key in queued)
 
 
-def on_cluster(runs: Path, sending: Sending, slurm: Slurm | None = None) -> Crew:
+def on_cluster(runs: Path, sending: Sending) -> Crew:
     """Each member as a task on the cluster. Jobs of an earlier coordinator that are still in the queue are adopted."""
 
     def crew(jobs: Sequence[Job]) -> Generator[tuple[Job, Result], None, None]:
         by_name = {job.member.name: job for job in jobs}
-        coordinator = Coordinator(runs, sending, slurm or Slurm())
+        coordinator = Coordinator(runs, sending, Slurm())
         try:
             adopted, new = coordinator.begin(list(by_name))
             log.info("%d members sent to Slurm, %d were there already", new, adopted)
