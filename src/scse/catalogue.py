@@ -48,7 +48,7 @@ class Family:
         """All options, the overrides checked against the names and types of the defaults."""
         options = dict(self.options)
         if self.numbered and self.name.endswith("-N"):
-            raise UserError(f"'{self.name}' stands for any number: write '{self.name[:-1]}{options[self.numbered]}'")
+            raise UserError(f"'{self.name}' stands for any number: write '{self.example}'")
         for name, value in overrides.items():
             checked_choice(f"option of family '{self.name}'", name, options)
             options[name] = typed_like(name, options[name], value)
@@ -56,6 +56,11 @@ class Family:
                 stem = self.name.rpartition("-")[0]
                 raise UserError(f"'{self.name}' has its {name} in its name: use '{stem}-{options[name]}' instead")
         return options
+
+    @property
+    def example(self) -> str:
+        """A name that can be built: where one row stands for every number, that of its default."""
+        return self.name.replace("-N", f"-{self.own_depth}")
 
     @property
     def own_depth(self) -> int | None:

@@ -5,8 +5,8 @@ Shapes: B batch, L positions, d width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -23,7 +23,7 @@ from scse.devices import autocast, send
 from scse.errors import UserError
 from scse.families import FAMILIES
 from scse.nn import Block, RMSNorm, apply_layers
-from scse.nn.block import Pasts
+from scse.nn.block import Pasts, blocks_of
 from scse.nn.dropout import Dropout
 from scse.nn.loss import counted, head_nll, token_nll
 from scse.nn.products import ROUNDED, FewRows, RoundedLinear, turn
@@ -212,7 +212,7 @@ class LoopedLM(nn.Module):
         e = self.dropout(e)
         values = [table(ids) for table in self.values]
         if self.prelude:
-            blocks, pasts = self._blocks(self.prelude), None if memory is None else memory.prelude()
+            blocks, pasts = blocks_of(self.prelude), None if memory is None else memory.prelude()
             mine, values = values[: (count := sum(b.valued for b in blocks))], values[count:]
             given = by_layer(torch.cat(mine, dim=-1) if mine else None, blocks)
             e = e + apply_layers(blocks, e, pasts, embedded=given)
@@ -245,7 +245,7 @@ class LoopedLM(nn.Module):
         y: Tensor = self.recurrence.read(h)
         if not self.coda:
             return y
-        blocks = self._blocks(self.coda)
+        blocks = blocks_of(self.coda)
         return y + apply_layers(blocks, y, pasts, embedded=by_layer(values, blocks))
 
     def normed(self, outputs: Tensor) -> Tensor:
@@ -299,10 +299,6 @@ class LoopedLM(nn.Module):
         """Next-token logits [B, L, V] after `loops` loops."""
         return self.readout(self.hidden(ids, loops))
 
-    @staticmethod
-    def _blocks(layers: nn.ModuleList) -> list[Block]:
-        return [block for block in layers if isinstance(block, Block)]
-
     def _check_ids(self, ids: Tensor) -> None:
         shape = self.config.shape
         if ids.dim() != 2 or 0 in ids.shape:
@@ -320,6 +316,17 @@ class LoopedLM(nn.Module):
                 f"token id {low if low < 0 else high} is outside the vocabulary of {shape.vocabulary}; "
                 "encode the text with the tokenizer this model was trained with"
             )
+
+
+@contextmanager
+def evaluating(model: LoopedLM) -> Iterator[None]:
+    """Without dropout; a model in training goes on training afterwards."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
 
 
 def model_config(

@@ -18,13 +18,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.cli.families import example
     from scse.devices import resolve_device
     from scse.errors import RunFailure
     from scse.families import FAMILIES
     from scse.testing import check_family
 
-    name = example(FAMILIES.find(args.name))
+    name = FAMILIES.find(args.name).example
     found = check_family(name, device=resolve_device(args.device, float64=True))
     rows = [{"law": v.law.name, "holds": not v.fault, "statement": v.law.statement, "fault": v.fault} for v in found]
     print_rows(rows, args.json, title=f"The laws on {name}", spare=("fault",))

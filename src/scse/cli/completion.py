@@ -77,7 +77,6 @@ def described(command: str, action: argparse.Action, known: dict[str, tuple[str,
 def names_by_argument() -> dict[str, tuple[str, ...]]:
     """The names that an argument takes, by its name in the parsers; what is not here takes files or numbers."""
     from scse.cli.data import ACTIONS as DATA_ACTIONS
-    from scse.cli.families import example
     from scse.config import PROTOCOLS, SCALES
     from scse.config.adaptive import MODES
     from scse.config.training import STRATEGIES
@@ -87,7 +86,7 @@ def names_by_argument() -> dict[str, tuple[str, ...]]:
     from scse.suites import SUITES
     from scse.suites.presets import PRESETS
 
-    families = tuple(map(example, FAMILIES))
+    families = tuple(family.example for family in FAMILIES)
     return {
         "family": families,
         "families name": families,

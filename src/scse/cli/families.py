@@ -58,7 +58,7 @@ def show_one(name: str, scale: str, as_json: bool) -> None:
     from scse.model import model_config
 
     family = FAMILIES.find(name)
-    config = model_config(example(family), scale)
+    config = model_config(family.example, scale)
     recurrence = skeleton(config).recurrence
     counts = count_parameters(config)
     row = about(family)
@@ -73,11 +73,6 @@ def show_one(name: str, scale: str, as_json: bool) -> None:
     if options:
         print_text("Options, changed by name: scse train --set NAME=VALUE")
         print_table([{"option": key, "default": str(value)} for key, value in options.items()])
-
-
-def example(family: Family) -> str:
-    """A name that can be built: a row for every number stands for eight."""
-    return family.name.replace("-N", "-8")
 
 
 def equation(unit: Unit) -> str:

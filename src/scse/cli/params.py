@@ -20,9 +20,9 @@ def run(args: Arguments) -> None:
     from scse.config import SCALES
     from scse.families import FAMILIES
 
-    families = [args.family] if args.family else [family.name for family in FAMILIES]
+    families = [FAMILIES.find(args.family)] if args.family else list(FAMILIES)
     scales = [args.scale] if args.scale else list(SCALES)
-    rows = [row(family.replace("-N", "-8"), scale) for scale in scales for family in families]
+    rows = [row(family.example, scale) for scale in scales for family in families]
     if args.json and args.family and args.scale:
         print_json(rows[0])
     else:

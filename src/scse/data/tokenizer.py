@@ -125,25 +125,25 @@ def read_tokenizer(serialised: bytes) -> Tokenizer:
     return Tokenizer(Backend.from_str(serialised.decode()))
 
 
+def _split_and_model(stated: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How a tokenizer splits text, and its model; nothing of one that also changes the text, or that is malformed."""
+    if not isinstance(stated, dict) or stated.get("normalizer") is not None:
+        return {}, {}
+    split, model = stated.get("pre_tokenizer"), stated.get("model")
+    return (split, model) if isinstance(split, dict) and isinstance(model, dict) else ({}, {})
+
+
 def _is_byte_level_bpe(stated: Any) -> bool:
     """Whether long texts may be cut as `scse.data.encoding` cuts them."""
-    if not isinstance(stated, dict) or stated.get("normalizer") is not None:
-        return False
-    split, model = stated.get("pre_tokenizer"), stated.get("model")
-    if not isinstance(split, dict) or not isinstance(model, dict):
-        return False
+    split, model = _split_and_model(stated)
     wanted = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
     return model.get("type") == "BPE" and all(split.get(key) == value for key, value in wanted.items())
 
 
 def _is_split_otherwise(stated: Any) -> bool:
     """Whether it is a byte-level BPE that first splits text in ways of its own, as those of other projects do."""
-    if not isinstance(stated, dict) or stated.get("normalizer") is not None:
-        return False
-    split, model = stated.get("pre_tokenizer"), stated.get("model")
-    if not isinstance(split, dict) or not isinstance(model, dict) or split.get("type") != "Sequence":
-        return False
-    parts = split.get("pretokenizers")
+    split, model = _split_and_model(stated)
+    parts = split.get("pretokenizers") if split.get("type") == "Sequence" else None
     if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts) or not parts:
         return False
     *before, last = parts
@@ -153,11 +153,7 @@ def _is_split_otherwise(stated: Any) -> bool:
 
 def _is_word_level(stated: Any) -> bool:
     """Whether a token is a word between spaces."""
-    if not isinstance(stated, dict) or stated.get("normalizer") is not None:
-        return False
-    split, model = stated.get("pre_tokenizer"), stated.get("model")
-    if not isinstance(split, dict) or not isinstance(model, dict):
-        return False
+    split, model = _split_and_model(stated)
     return model.get("type") == "WordLevel" and split.get("type") == "WhitespaceSplit"
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from scse.data import UNCOUNTED, Sequences
 from scse.evaluation.perplexity import window_count, windows
-from scse.model import LoopedLM
+from scse.model import LoopedLM, evaluating
 from scse.progress import progress
 from scse.runs.partial import Found, Partial, over_batches
 
@@ -53,18 +53,14 @@ def right_answers(
     With a `partial`, one that was ended goes on where it was.
     """
     context = model.config.shape.context
-    was_training = model.training
-    model.eval()
-    try:
-        with progress("answering", window_count(data, context, limit), "examples", enabled=show) as meter:
-            found = over_batches(
-                windows(data, context, batch, limit),
-                lambda texts: _answered(model, *texts, depths),
-                partial,
-                lambda part: meter.advance(part["examples"]),
-            )
-    finally:
-        model.train(was_training)
+    total = window_count(data, context, limit)
+    with evaluating(model), progress("answering", total, "examples", enabled=show) as meter:
+        found = over_batches(
+            windows(data, context, batch, limit),
+            lambda texts: _answered(model, *texts, depths),
+            partial,
+            lambda part: meter.advance(part["examples"]),
+        )
     if partial:
         partial.forget()
     asked = data.targets[: sum(part["examples"] for part in found)] != UNCOUNTED

@@ -18,7 +18,7 @@ from scse.data import UNCOUNTED, Readable, Sequences
 from scse.devices import wide
 from scse.errors import UserError
 from scse.measure import clock, elapsed
-from scse.model import LoopedLM
+from scse.model import LoopedLM, evaluating
 from scse.progress import progress
 from scse.runs.partial import Found, Partial, over_batches
 
@@ -141,8 +141,6 @@ def timed_perplexity(
     """The same with the seconds that its batches took, whenever and in whichever process; a `partial` is kept."""
     if not depths or min(depths) < 1:
         raise UserError(f"depths must be at least 1, got {list(depths)}")
-    was_training = model.training
-    model.eval()
     context = model.config.shape.context
 
     def one(batch: tuple[Tensor, Tensor]) -> Found:
@@ -151,12 +149,10 @@ def timed_perplexity(
         nll = _batch_nll(model, inputs, targets, depths)
         return {"tokens": counted_targets(targets), "nll": nll, "seconds": elapsed(begin, model.device)}
 
-    try:
-        with progress("evaluating", target_count(tokens, context, limit), "tok", enabled=show) as meter:
-            texts = windows(tokens, context, batch, limit)
-            found = over_batches(texts, one, partial, lambda part: meter.advance(part["tokens"]))
-    finally:
-        model.train(was_training)
+    total = target_count(tokens, context, limit)
+    with evaluating(model), progress("evaluating", total, "tok", enabled=show) as meter:
+        texts = windows(tokens, context, batch, limit)
+        found = over_batches(texts, one, partial, lambda part: meter.advance(part["tokens"]))
     count = sum(part["tokens"] for part in found)
     means = [sum(losses) / count for losses in zip(*(part["nll"] for part in found), strict=True)]
     results = [DepthResult(depth, mean, perplexity(mean), count) for depth, mean in zip(depths, means, strict=True)]

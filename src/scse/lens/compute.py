@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from scse.errors import UserError
 from scse.evaluation.rules import RULES, divergence
-from scse.model import LoopedLM, State
+from scse.model import LoopedLM, State, evaluating
 from scse.nn.attention import CausalSelfAttention
 
 CANDIDATES = 10
@@ -148,17 +148,6 @@ def watched_attention(model: LoopedLM) -> Iterator[list[Tensor]]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-@contextmanager
-def evaluating(model: LoopedLM) -> Iterator[None]:
-    """Without dropout; a model in training goes on training afterwards."""
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
 
 
 def readings(model: LoopedLM, traced: Trace, targets: np.ndarray) -> Iterator[Rows]:

@@ -140,6 +140,11 @@ def lets_compile(memory: object) -> bool:
 Embedded = Sequence[Tensor | None]  # for the values of each layer; None for those that take none
 
 
+def blocks_of(layers: nn.ModuleList) -> list[Block]:
+    """The layers of a list, by their type."""
+    return [block for block in layers if isinstance(block, Block)]
+
+
 def apply_layers(
     layers: Sequence[Block],
     x: Tensor,

@@ -44,10 +44,6 @@ class Addition(Problem):
         return self.digits
 
     @property
-    def asked(self) -> Ints:
-        return np.arange(self.digits)
-
-    @property
     def hardest(self) -> int:
         return self.carries
 

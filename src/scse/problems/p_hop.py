@@ -44,10 +44,6 @@ class PHop(Problem):
         return self.tokens
 
     @property
-    def asked(self) -> Ints:
-        return np.arange(self.tokens)
-
-    @property
     def hardest(self) -> int:
         return self.hops
 

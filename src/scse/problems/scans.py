@@ -70,10 +70,6 @@ class Scan(Problem):
         return self.tokens
 
     @property
-    def asked(self) -> Ints:
-        return np.arange(self.tokens)
-
-    @property
     def hardest(self) -> int:
         return self.factors
 

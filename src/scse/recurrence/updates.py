@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from scse.config.model import MOST_LAYERS, Shape
 from scse.errors import UserError
 from scse.nn import Block
+from scse.nn.block import blocks_of
 from scse.recurrence.base import Carried, Frame, LoopMemory, anchor_of
 from scse.recurrence.slots import Core, Drive, Update
 
@@ -29,7 +30,7 @@ class SharedCore(Core):
             self.blocks = nn.ModuleList(core_block(shape, number) for number in range(shape.core))
 
     def layers(self, t: int) -> list[Block]:
-        return [self.block] if self.one else _blocks(self.blocks)
+        return [self.block] if self.one else blocks_of(self.blocks)
 
     def applications(self, loops: float) -> float:
         return loops
@@ -50,14 +51,10 @@ class UnsharedCore(Core):
         self.trained_depth = layers
 
     def layers(self, t: int) -> list[Block]:
-        return _blocks(self.blocks)[t * self.each : (t + 1) * self.each]
+        return blocks_of(self.blocks)[t * self.each : (t + 1) * self.each]
 
     def applications(self, loops: float) -> float:
         return min(loops, len(self.blocks) // self.each)
-
-
-def _blocks(layers: nn.ModuleList) -> list[Block]:
-    return [block for block in layers if isinstance(block, Block)]
 
 
 class Direct(Update):
