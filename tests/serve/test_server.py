@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import logging
 import re
@@ -15,6 +16,7 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
+import torch
 from liveserver import ask, running
 
 from runs import SCSE, run, write_corpus
@@ -22,6 +24,7 @@ from scse.cli import main
 from scse.errors import UserError
 from scse.serve.app import Settings
 from scse.serve.ask import Defaults
+from scse.serve.head import read
 from scse.serve.limits import Limits
 from scse.serve.load import Load, run_load
 from scse.serve.served import Chat, open_served
@@ -69,6 +72,10 @@ def until(true, seconds=60):
         ({"stream": 1}, "stream must be true or false"),
         ({"logit_bias": {"5": 100}}, "logit_bias is not supported"),
         ({"budget": 0.5}, "budget must be a number of at least 1"),
+        ({"exit_rule": "gate", "exit_threshold": 0.5}, "this model has no exit gate"),
+        ({"prompt": [-1], "echo": True}, "token -1 of the prompt is outside the vocabulary"),
+        ({"prompt": [[1], [10**30]], "echo": True}, "is outside the vocabulary"),
+        ({"exit_threshold": 10**400}, "exit_threshold must be a number"),
     ],
 )
 def test_a_mistake_is_one_line(live, change, message):
@@ -92,6 +99,38 @@ def test_what_is_not_there(live):
 def test_only_under_the_loopbacks_name(live):
     assert ask(live, "/v1/models", Host="evil.example")[0] == 400
     assert ask(live, "/v1/models", Host="localhost:1")[0] == 200
+
+
+def test_the_address_it_was_told_to_listen_on_is_one_of_its_names(served):
+    with running(served, settings=Settings(host="127.0.0.2")) as server:
+        assert ask(server, "/v1/models", Host="127.0.0.2:80")[0] == 200
+        assert ask(server, "/v1/models", Host="127.0.0.3:80")[0] == 400
+
+
+def test_addresses_of_six_parts_are_written_in_brackets():
+    assert Place.of("http://[::1]:81").name == "[::1]:81"
+    assert Place.of("localhost:80").name == "localhost:80"
+
+
+def test_more_alternatives_than_words_are_all_words():
+    scores = torch.zeros(1, 3)
+    (found,) = read(scores, [1], [4], 20)
+    assert {name for name, _ in found.top} == {0, 1, 2}
+
+
+def test_a_method_that_is_not_there_and_a_key_that_is_missing_say_what_would_do(live, served):
+    place = urlsplit(live.address)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=60)
+    connection.request("GET", "/v1/completions")
+    assert connection.getresponse().headers["allow"] == "POST"
+    connection.close()
+    with running(served, settings=Settings(api_key="schlüssel")) as server:
+        assert ask(server, "/v1/models", Authorization="Bearer schlüssel".encode())[0] == 200
+        place = urlsplit(server.address)
+        connection = http.client.HTTPConnection(place.hostname, place.port, timeout=60)
+        connection.request("GET", "/v1/models")
+        assert connection.getresponse().headers["www-authenticate"] == "Bearer"
+        connection.close()
 
 
 def test_fields_that_ask_for_nothing_are_taken(live):
@@ -346,6 +385,7 @@ def test_mistakes_on_the_command_line(trained, capsys):
         ([str(trained), "--max-batch", "0"], "--max-batch must be at least 1"),
         ([str(trained), "--exit-rule", "upddate"], "did you mean 'update'"),
         ([str(trained), "--exit-threshold", "-1"], "--exit-threshold must not be negative"),
+        ([str(trained), "--exit-rule", "gate", "--exit-threshold", "0.5"], "this model has no exit gate"),
     ):
         assert main(["serve", *arguments]) == 2
         assert message in capsys.readouterr().err
@@ -359,5 +399,12 @@ def test_an_export_is_served_with_its_depth_and_template(trained, tmp_path):
     _write(opened, tmp_path, 5)
     (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
     found = open_served(str(tmp_path))
+    weights = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(weights[: len(weights) // 2])
+    with pytest.raises(UserError, match="cannot load the model in"):
+        open_served(str(tmp_path))
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    with pytest.raises(UserError, match="holds a 'gpt2', not a model of ours"):
+        open_served(str(tmp_path))
     assert (found.loops, found.template, found.tokenizer.digest) == (5, TEMPLATE, opened.tokenizer.digest)
     assert found.model.config == opened.model.config

@@ -58,7 +58,7 @@ def run(args: Arguments) -> None:
     for name in ("exit_threshold", "deadline", "grace"):
         if getattr(args, name) is not None and not getattr(args, name) >= 0:
             raise UserError(f"--{name.replace('_', '-')} must not be negative, got {getattr(args, name)}")
-    RULES.find(args.exit_rule)
+    RULES.find(args.exit_rule)  # before the model is read
     try:
         serve(args)
     except ModuleNotFoundError as error:
@@ -70,6 +70,7 @@ def run(args: Arguments) -> None:
 def serve(args: Arguments) -> None:
     from dataclasses import replace
 
+    from scse.evaluation.rules import RULES
     from scse.machine import keep_freed_memory
     from scse.serve.app import Settings
     from scse.serve.ask import Defaults
@@ -82,6 +83,8 @@ def serve(args: Arguments) -> None:
     served = open_served(args.run, args.device, args.precision)
     if args.name:
         served = replace(served, name=args.name)
+    if args.exit_threshold is not None:
+        RULES.find(args.exit_rule).check(served.model)
     loops = args.loops or served.loops
     key = args.api_key or os.environ.get(KEY_VARIABLE) or None
     limits = Limits(
@@ -93,7 +96,7 @@ def serve(args: Arguments) -> None:
     )
     defaults = Defaults(loops, args.exit_rule, args.exit_threshold, args.deadline)
     local = is_loopback(args.host)
-    settings = Settings(key, args.max_body_kib << 10, loopback_only=local)
+    settings = Settings(key, args.max_body_kib << 10, loopback_only=local, host=args.host)
     log_requests(not args.quiet)
     # uvicorn hands the signal that ended it on; here that is the ordinary end
     with Server(served, args.host, args.port, limits, defaults, settings, args.grace) as server, suppress(*STOPS):

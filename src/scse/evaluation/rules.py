@@ -42,6 +42,10 @@ class ExitRule(ABC):
         """The statistic of whole examples [B]: that of the token that moved most, as in the paper."""
         return per_token.amax(dim=1)
 
+    def check(self, model: LoopedLM) -> None:
+        """Raise a `UserError` where the model lacks what the rule looks at."""
+        return
+
     def describe(self, model: LoopedLM) -> dict[str, str]:
         """What a record must say besides the rule's name, because numbers depend on it."""
         return {}
@@ -130,6 +134,9 @@ class Gate(MeanRule):
     def statistic(self, model: LoopedLM, before: Tensor, after: Tensor, codas: Codas = NO_PAST) -> Tensor:
         found: Tensor = 1 - self._gate(model)(before, after)
         return found
+
+    def check(self, model: LoopedLM) -> None:
+        self._gate(model)
 
     def describe(self, model: LoopedLM) -> dict[str, str]:
         gate = self._gate(model)

@@ -7,7 +7,7 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -34,6 +34,7 @@ from scse.serve.served import Served
 log = logging.getLogger("scse.serve.requests")
 LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]", "::1"]
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+HINTS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}
 GONE = 499  # what logs say of a client that left; nobody receives it
 TOO_LATE = "the server was told to stop and could not wait for this any longer; ask again"
 LONGEST_LINE = 300  # characters of an error's message, which may quote what was sent
@@ -43,14 +44,15 @@ LONGEST_LINE = 300  # characters of an error's message, which may quote what was
 class Settings:
     """What the HTTP side is told.
 
-    `loopback_only` lets requests in under the loopback's names alone, unless there is a key, so that a page from
-    elsewhere cannot reach the server through a browser on this machine.
+    `loopback_only` lets requests in under the loopback's names and that of the `host` alone, unless there is a key, so
+    that a page from elsewhere cannot reach the server through a browser on this machine.
     """
 
     api_key: str | None = None
     max_body: int = 1 << 20
     body_seconds: float = 30.0
     loopback_only: bool = True
+    host: str = "127.0.0.1"
 
 
 class Service:
@@ -73,7 +75,8 @@ class Service:
         ]
         guards = []
         if self.settings.loopback_only and self.settings.api_key is None:
-            guards = [Middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK_NAMES, www_redirect=False)]
+            names = [*LOOPBACK_NAMES, self.settings.host]
+            guards = [Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)]
         return Starlette(
             routes=routes,
             middleware=guards,
@@ -83,7 +86,7 @@ class Service:
     def _admit(self, request: Request) -> None:
         key = self.settings.api_key
         given = request.headers.get("authorization", "").partition(" ")[2]
-        if key is not None and not hmac.compare_digest(given.encode(), key.encode()):
+        if key is not None and not hmac.compare_digest(given.encode("latin-1"), key.encode()):
             raise Refused("this server wants its API key: 'Authorization: Bearer KEY'", 401)
 
     async def _health(self, request: Request) -> Response:
@@ -270,12 +273,12 @@ def _error_body(status: int, message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": None, "code": status}}
 
 
-def _error(status: int, message: str) -> JSONResponse:
-    headers = {"retry-after": "1"} if status in (429, 503) else None
-    return JSONResponse(_error_body(status, message), status, headers=headers)
+def _error(status: int, message: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse(_error_body(status, message), status, headers={**HINTS.get(status, {}), **(headers or {})})
 
 
 def _as_json(request: Request, error: Exception) -> Response:
     status = _status(error)
     message = error.detail if isinstance(error, HTTPException) else str(error)
-    return _error(status, message if status < 500 or isinstance(error, UserError) else "the server made a mistake")
+    said = message if status < 500 or isinstance(error, UserError) else "the server made a mistake"
+    return _error(status, said, getattr(error, "headers", None))

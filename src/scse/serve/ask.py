@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ MOST_STOPS = 16
 MOST_ALTERNATIVES = 20
 MOST_TOKENS = 1 << 20
 NONSENSE = 1_000_000
+LARGEST = sys.float_info.max
 DEFAULT_TOKENS = 16  # of a completion, as OpenAI has it
 
 SHARED = {
@@ -160,10 +162,13 @@ class Reader:
             raise Refused("exit_rule must be a name")
         if "exit_rule" in body and threshold is None:
             raise Refused("exit_rule needs an exit_threshold")
+        found = RULES.find(rule)
+        if threshold is not None:
+            found.check(self.served.model)
         return {
             "loops": _whole(body, "loops", 1, MOST_TOKENS, self.defaults.loops),
             "threshold": threshold,
-            "rule": RULES.find(rule),
+            "rule": found,
             "budget": _number(body, "budget", 1, 1e6, None),
         }
 
@@ -180,10 +185,17 @@ class Reader:
             if all(isinstance(text, str) for text in given):
                 return self.tokenizer.encode_batch(given)
             if all(map(_is_whole, given)):
-                return [given]
+                return self._within_vocabulary([given])
             if all(isinstance(ids, list) and ids and all(map(_is_whole, ids)) for ids in given):
-                return given
+                return self._within_vocabulary(given)
         raise Refused("prompt must be a text, a list of texts, or tokens as whole numbers")
+
+    def _within_vocabulary(self, prompts: list[list[int]]) -> list[list[int]]:
+        size = self.served.model.config.shape.vocabulary
+        for token in (token for ids in prompts for token in ids):
+            if not 0 <= token < size:
+                raise Refused(f"token {str(token)[:20]} of the prompt is outside the vocabulary of {size}")
+        return prompts
 
 
 def _known(body: Mapping[str, Any], names: set[str]) -> None:
@@ -218,7 +230,7 @@ def _number(body: Mapping[str, Any], name: str, low: float, high: float, default
     value = body.get(name, default)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= min(high, LARGEST):
         raise Refused(f"{name} must be a number {_within(low, high, value)}")
     return float(value)
 

@@ -81,7 +81,7 @@ def read(logits: Tensor, tokens: Sequence[int], loops: Sequence[int], top: int) 
     scores = F.log_softmax(logits.float() if logits.dtype.itemsize < 4 else logits, dim=-1)
     if not bool(scores.amax(1).isfinite().all()):
         return None
-    best, names = scores.topk(top, dim=1)
+    best, names = scores.topk(min(top, scores.shape[1]), dim=1)
     found = []
     for row, (token, taken) in enumerate(zip(tokens, loops, strict=False)):
         others = tuple(zip(names[row].tolist(), best[row].tolist(), strict=True))

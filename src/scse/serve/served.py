@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
+
 from scse.data import Tokenizer, load_tokenizer
 from scse.devices import resolve_device
 from scse.errors import UserError, checked_choice
@@ -17,6 +20,7 @@ from scse.precision import EXACT, INFERENCE, SERVING
 from scse.runs import open_run
 
 DEFAULT_LOOPS = 8
+OWN_TYPE = "scse"  # what exports call themselves
 TEMPLATE_FILE = "chat_template.jinja"
 SETTINGS_FILE = "tokenizer_config.json"
 
@@ -38,6 +42,9 @@ def open_served(path: str, device: str = "auto", precision: str = EXACT) -> Serv
         raise UserError(f"a model is served in {' or '.join(SERVING)}, not in {precision}: {why}")
     folder = expand(path)
     stated = _read_json(folder / "config.json")
+    kind = stated.get("model_type", OWN_TYPE)
+    if kind != OWN_TYPE:
+        raise UserError(f"{folder} holds a '{kind}', not a model of ours; serve a run or what 'scse export' wrote")
     if "model_type" in stated:  # a configuration of transformers, which checks the rest
         return _open_export(folder, device, precision)
     run = open_run(folder, device, precision)
@@ -51,8 +58,13 @@ def _open_export(folder: Path, device: str, precision: str) -> Served:
         raise UserError("an exported folder needs transformers; pip install 'scse[hf]', or serve the run") from None
     try:
         shell = ScseForCausalLM.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise UserError(f"cannot load the model in {folder}: {error}") from None
+    except UserError:
+        raise
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        first = str(error).strip().splitlines()[0]
+        raise UserError(f"cannot load the model in {folder}: {first}; export it again") from None
     tokenizer = load_tokenizer(folder)
     model = shell.model.eval().to(resolve_device(device))
     model.lay_out(precision)

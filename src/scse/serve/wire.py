@@ -38,6 +38,11 @@ class Place:
             raise ValueError(url)
         return cls(parts.hostname, parts.port or 80, key)
 
+    @property
+    def name(self) -> str:
+        """Host and port as addresses write them."""
+        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
 
 @dataclass
 class Reply:
@@ -76,7 +81,7 @@ async def asked(place: Place, method: str, path: str, body: bytes = b"") -> Asyn
     try:
         lines = [
             f"{method} {path} HTTP/1.1",
-            f"Host: {place.host}:{place.port}",
+            f"Host: {place.name}",
             "Content-Type: application/json",
             f"Content-Length: {len(body)}",
             "Connection: close",
