@@ -348,6 +348,17 @@ def test_what_cannot_be_read_is_named(tmp_path):
         read_foreign(tmp_path / "none", "ouro")
 
 
+@pytest.mark.parametrize(("source", "config"), [("huginn", HUGINN), ("ouro", OURO), ("parcae", PARCAE)])
+def test_a_configuration_may_hold_anything_at_all(source, config, tmp_path):
+    """The weights are never reached; whatever a value is, the answer is one line."""
+    for name in config:
+        for value in (None, 0, -1, "x", [], {}, 1e308, 10**30):
+            (tmp_path / "config.json").write_text(json.dumps({**config, name: value}))
+            with pytest.raises(UserError) as caught:
+                read_foreign(tmp_path, source)
+            assert "\n" not in str(caught.value)
+
+
 @torch.no_grad()
 def test_weights_in_several_files(tmp_path):
     weights = ouro_weights()

@@ -73,6 +73,8 @@ class Shape:
         for name in ("width", "heads", "ff_width", "context", "vocabulary"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
+            if getattr(self, name) > LARGEST_SIZE:
+                raise UserError(f"{name} must be at most {LARGEST_SIZE:,}, got {getattr(self, name):.3g}")
         if self.width % self.heads:
             nearest = next(h for h in range(min(self.heads, self.width), 0, -1) if self.width % h == 0)
             raise UserError(f"{self.heads} heads do not divide the width {self.width}; use for example {nearest} heads")
@@ -127,6 +129,7 @@ class Shape:
         return cls(**data)
 
 
+LARGEST_SIZE = 10**8  # of a width, a context or a vocabulary: the product of two is a number of weights still
 MOST_LAYERS = 1000
 
 

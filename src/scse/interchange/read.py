@@ -32,7 +32,7 @@ PICKLES = ("pytorch_model.bin", "model.pt")
 
 def read_foreign(folder: Path, source: str) -> tuple[LoopedLM, Plan]:
     """The model in a folder of the project `source`, in float32. Every tensor must find its place."""
-    plan = SOURCES[checked_choice("project to import from", source, SOURCES)](_json(folder / "config.json"))
+    plan = _plan(SOURCES[checked_choice("project to import from", source, SOURCES)], folder / "config.json")
     with without_storage():
         wanted = LoopedLM(plan.config).state_dict()
     assert set(wanted) == set(plan.tensors)
@@ -52,6 +52,16 @@ def read_foreign(folder: Path, source: str) -> tuple[LoopedLM, Plan]:
     model = LoopedLM(plan.config)
     model.load_state_dict(tensors)
     return model.eval(), plan
+
+
+def _plan(source: Callable[[Described], Plan], path: Path) -> Plan:
+    """What a project's configuration asks for, which may hold anything at all."""
+    try:
+        return source(_json(path))
+    except UserError:
+        raise
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise UserError(f"{path} holds a value that makes no sense ({error}); copy it again") from None
 
 
 def import_run(folder: Path, out: Path, source: str, weights_only: bool) -> Plan:

@@ -41,10 +41,11 @@ def _with_our_end(stated: dict[str, Any], end: str) -> dict[str, Any]:
     listed, model = stated.get("added_tokens"), stated.get("model")
     added = [token for token in listed if isinstance(token, dict)] if isinstance(listed, list) else []
     known = {token.get("content") for token in added}
-    if END_OF_TEXT in known or end not in known or not isinstance(model, dict):
+    words = model.get("vocab") if isinstance(model, dict) else None
+    if END_OF_TEXT in known or end not in known or not isinstance(words, dict):
         return stated
     renamed = [{**token, "content": END_OF_TEXT} if token.get("content") == end else token for token in added]
-    vocabulary = {END_OF_TEXT if word == end else word: number for word, number in model.get("vocab", {}).items()}
+    vocabulary = {END_OF_TEXT if word == end else word: number for word, number in words.items()}
     # What a processor would put around a text, we put there ourselves.
     return {**stated, "added_tokens": renamed, "model": {**model, "vocab": vocabulary}, "post_processor": None}
 
