@@ -258,6 +258,10 @@ def test_generation_ends_when_every_row_has_ended():
     assert [[token.id for token in step] for step in steps] == [[first, first]]
 
 
+def test_a_text_that_ends_at_once_took_no_loops(trained):
+    assert Continuation(open_run(trained).tokenizer).mean_loops == 0
+
+
 @torch.no_grad()
 def test_the_mark_of_the_end_is_not_part_of_the_text(trained):
     opened = open_run(trained)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import math
 import os
@@ -24,6 +26,7 @@ from scse.cli import main as in_process
 from scse.errors import RunFailure, UserError
 from scse.evaluation.completion import complete, last_word_completions
 from scse.hf.export import export
+from scse.hf.remote import by_homes
 from scse.runs import open_run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -301,6 +304,48 @@ def test_lm_eval_is_told_where_an_export_comes_from(tmp_path):
 
     with pytest.raises(UserError, match=r"no exported model in .*; write one with 'scse export RUN"):
         ScseLM(str(tmp_path))
+
+
+def test_a_mistake_under_lm_eval_is_one_line(monkeypatch, capsys):
+    import lm_eval.__main__ as theirs
+
+    from scse.hf.lm_eval import ScseLM, main
+
+    monkeypatch.setattr(sys, "argv", ["lm_eval"])
+    monkeypatch.setattr(theirs, "cli_evaluate", lambda: ScseLM("nowhere"))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("scse: no exported model in nowhere")
+
+
+GUEST = """import math
+from scse import Anchor as Middle, family_of  # mine
+from scse import (
+    Coordinates,  # a base class
+    register,
+)
+
+def later():
+    from scse import train
+    return train
+"""
+
+
+def test_a_guests_imports_find_the_modules_they_are_from(tmp_path):
+    file = tmp_path / "guest.py"
+    file.write_text(GUEST.replace(", family_of", ""))
+    tree = ast.parse(by_homes(file))
+    found = [(n.module, n.names[0].name, n.names[0].asname) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+    homes = importlib.import_module("scse")._HOMES
+    wanted = [("Anchor", "Middle"), ("Coordinates", None), ("register", None), ("train", None)]
+    assert found == [(homes[name], name, other) for name, other in wanted]
+    file.write_text(GUEST)
+    with pytest.raises(UserError, match="unknown name of scse 'family_of'"):
+        by_homes(file)
+    file.write_text("import math, scse\n")
+    with pytest.raises(UserError, match="py:1: an export can carry"):
+        by_homes(file)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, set_seed
 
 import scse.hf
 from scse.errors import UserError
 from scse.hf import ScseCache, ScseConfig, ScseForCausalLM
 from scse.nn.storage import ALIGNMENT
-from tinymodels import SHAPES, TINY, shift_tensors, some_ids, tiny
+from tinymodels import SHAPES, TINY, VALUED, shift_tensors, some_ids, tiny
 
 END = 60
 
@@ -249,6 +253,64 @@ def test_a_cache_of_a_prompt_is_shared_by_several_continuations():
     found = shell(more, past_key_values=cache).logits[:, -1]
     whole = torch.cat([ids.repeat_interleave(2, 0), more], 1)
     torch.testing.assert_close(found, model(whole, 4)[:, -1], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("depths", [(4, 2, 4), (4, (2, 3), 4)], ids=["all rows", "each row its own"])
+@pytest.mark.parametrize("family", ["looped", "scse", "step-adapter", "forcing-subtraction"])
+def test_positions_that_took_fewer_loops_are_seen_as_they_ended(family, depths):
+    """A chat with a depth for each turn: deeper turns see what a shallow one left, and nothing is left unset."""
+    shell, model = dressed(family)
+    parts = some_ids(2, 3), some_ids(2, 3, seed=6), some_ids(2, 3, seed=7)
+    cache = ScseCache()
+    for ids, loops in zip(parts, depths, strict=True):
+        found = shell(ids, past_key_values=cache, num_loops=loops).logits
+        for store in (cache.kv.keys, cache.kv.values):
+            store[:, :, :, cache.kv.length :] = torch.nan  # what was reserved and not yet written
+            assert store[:, :, :, : cache.kv.length].isfinite().all()
+    whole = torch.cat(parts, 1)
+    taken = torch.cat([torch.tensor(loops).expand(2)[:, None].expand(2, 3) for loops in depths], 1)
+    frame = model.recurrence.begin(model.embed(whole))
+    z = frame.start
+    for t in range(4):  # without a cache: a position stays where it is after its last loop
+        z = torch.where((taken > t)[..., None], model.recurrence.step(t, z, frame), z)
+    wanted = model.head(model.outputs(model.recurrence.hidden(z, frame)))
+    torch.testing.assert_close(found, wanted[:, -3:], rtol=0, atol=1e-12)
+
+
+@torch.no_grad()
+def test_new_tokens_have_a_place(tmp_path):
+    for tied in (True, False):
+        shell, _ = dressed("scse", shape=replace(TINY, tied=tied), dtype=torch.float32)
+        shell.resize_token_embeddings(TINY.vocabulary + 3)
+        ids = torch.tensor([[1, TINY.vocabulary + 2]])
+        logits = shell(ids).logits
+        assert logits.shape[-1] == TINY.vocabulary + 3
+        shell.save_pretrained(tmp_path / str(tied))
+        loaded = AutoModelForCausalLM.from_pretrained(tmp_path / str(tied))
+        torch.testing.assert_close(loaded(ids).logits, logits, rtol=0, atol=1e-6)
+    valued, _ = dressed("scse", shape=VALUED)
+    with pytest.raises(UserError, match="cannot take other tokens"):
+        valued.resize_token_embeddings(TINY.vocabulary + 3)
+
+
+def test_weights_that_a_folder_lacks_are_named(tmp_path):
+    shell, _ = dressed("scse", dtype=torch.float32)
+    shell.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    kept = dict(list(weights.items())[1:])
+    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UserError, match=re.escape(f"the weights lack '{next(iter(weights))}'")):
+        AutoModelForCausalLM.from_pretrained(tmp_path)
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    _, about = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not about["missing_keys"]
+
+
+def test_value_embeddings_are_refused_where_they_would_vanish():
+    shell, _ = dressed("parcae", shape=VALUED, dtype=torch.float16)
+    with pytest.raises(UserError, match="do not survive float16"):
+        shell(some_ids())
 
 
 @torch.no_grad()

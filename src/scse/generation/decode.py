@@ -75,7 +75,8 @@ class Settled:
 def settle(model: LoopedLM, ids: Tensor, view: CacheView, depth: Depth) -> Settled:
     """Unroll the new positions until every row is done; rows leave the batch as they finish and cost nothing more.
 
-    Who is left, the host knows. It asks the device in a loop only where a threshold decides, and then once.
+    Later positions may take more loops, up to those of the cache, and see these as they ended. Unfinished rows are
+    listed on the host: with a threshold each loop reads one result from the device, without one none.
     """
     most = depth.of(len(ids))
     states = model.unroll(ids, memory=view)
@@ -83,6 +84,8 @@ def settle(model: LoopedLM, ids: Tensor, view: CacheView, depth: Depth) -> Settl
     if depth.threshold is None and len(set(most)) == 1:  # all rows leave together
         for _ in range(most[0]):
             state = states.send(state)
+        if most[0] < view.cache.loops:
+            state.rest()
         return Settled(state.hidden, model.outputs(state.hidden, view.coda()), view.real * most[0])
     hidden = torch.empty_like(state.hidden)
     taken = torch.zeros_like(ids)
@@ -104,7 +107,7 @@ def settle(model: LoopedLM, ids: Tensor, view: CacheView, depth: Depth) -> Settl
         out = send(torch.tensor(done), ids.device)
         leaving = state.rows(out)
         hidden[who[out]] = leaving.hidden
-        if depth.threshold is not None:
+        if depth.threshold is not None or state.t < view.cache.loops:
             leaving.rest()
         left = [left[place] for place in stay]
         if left:

@@ -28,7 +28,7 @@ class Continuation:
 
     @property
     def mean_loops(self) -> float:
-        return sum(self.loops) / len(self.loops)
+        return sum(self.loops) / max(1, len(self.loops))
 
     def add(self, token: int, loops: int) -> None:
         """Bytes that do not yet make a character wait for the next token."""

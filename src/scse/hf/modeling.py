@@ -6,6 +6,7 @@ Shapes: B rows, L positions, V vocabulary, T loops.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -84,17 +85,21 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """As in `transformers`. What a family keeps frozen stays so, and not a bit of the function changes; loading by
-        itself promises neither.
+        """As in `transformers`, but a folder that lacks weights is refused: they would be whatever lay in memory. What
+        a family keeps frozen stays so, and not a bit of the function changes.
         """
-        loaded = super().from_pretrained(*args, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        told = kwargs.pop("output_loading_info", False)
+        loaded: Any = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        model, about = loaded
+        if missing := sorted(about["missing_keys"]):
+            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+            raise UserError(f"the weights lack '{missing[0]}'{more}; is this an export of ours? export the run again")
         align_weights(model)
         with without_storage():
             fresh = dict(LoopedLM(model.config.model_config()).named_parameters())
         for name, parameter in model.model.named_parameters():
             parameter.requires_grad_(fresh[name].requires_grad)
-        return loaded
+        return (model, about) if told else model
 
     def save_pretrained(self, save_directory: Any, is_main_process: bool = True, *args: Any, **kwargs: Any) -> None:
         """As in `transformers`, with our code beside the weights: the folder loads also where this package is not.
@@ -124,6 +129,22 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
     def set_input_embeddings(self, value: nn.Module) -> None:
         assert isinstance(value, nn.Embedding)
         self.model.tokens = value
+        config = self.model.config
+        self.model.config = replace(config, shape=replace(config.shape, vocabulary=value.num_embeddings))
+
+    def get_output_embeddings(self) -> nn.Module | None:
+        head: nn.Module | None = self.model.unembedding
+        return head
+
+    def set_output_embeddings(self, value: nn.Module) -> None:
+        assert isinstance(value, nn.Linear)
+        self.model.unembedding = value
+
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """As in `transformers`, for models whose layers do not add embeddings of their own to their values."""
+        if self.model.values:
+            raise UserError("the layers of this model embed its tokens too, so it cannot take other tokens")
+        return super().resize_token_embeddings(*args, **kwargs)
 
     def forward(
         self,
@@ -184,11 +205,14 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
             memory = view
         recompute = self.gradient_checkpointing and self.training
         states = self.model.unroll(ids, recompute, memory)
-        found: tuple[Tensor, ...] | None = None
-        if every:
-            found = tuple(state.hidden for state in islice(states, depth.deepest + 1))
-        last = next(islice(states, depth.deepest, None)).hidden if found is None else found[-1]
-        return self.model.outputs(last, None if memory is None else memory.coda()), found, memory
+        state = next(states)
+        hidden = [state.hidden] if every else []
+        for state in islice(states, depth.deepest):
+            hidden += [state.hidden] if every else []
+        if past is not None and past.kv is not None and depth.deepest < past.kv.loops:
+            state.rest()  # later tokens may take more loops, and see these as they ended
+        found = tuple(hidden) if every else None
+        return self.model.outputs(state.hidden, None if memory is None else memory.coda()), found, memory
 
     def _cache(self, past: ScseCache, ids: Tensor, depth: Depth) -> KVCache:
         if torch.is_grad_enabled() and self.training:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import re
 from pathlib import Path
 
+from scse.errors import UserError, unknown_name
 from scse.families import FAMILIES
 
 # module -> the file `auto_map` points to; every other module becomes scse_<path>.py
@@ -16,7 +18,6 @@ AUTO_MAP = {
     "AutoModelForCausalLM": "modeling_scse.ScseForCausalLM",
 }
 _IMPORT = re.compile(r"^(\s*)from (scse(?:\.\w+)+) import ", flags=re.MULTILINE)
-_FROM_PACKAGE = re.compile(r"^from scse import ([^\n(]+)$", flags=re.MULTILINE)
 
 
 def remote_files(family: str = "") -> dict[str, str]:
@@ -29,7 +30,7 @@ def remote_files(family: str = "") -> dict[str, str]:
     guest = FAMILIES.origin(family) if family else None
     if guest is not None and guest.path:
         name = f"guest_{Path(guest.path).stem}"
-        waiting.append((name, _FROM_PACKAGE.sub(_by_homes, Path(guest.path).read_text("utf-8"))))
+        waiting.append((name, by_homes(Path(guest.path))))
     while waiting:
         module, source = waiting.pop()
         file = f"{_flat(module)}.py"
@@ -44,10 +45,24 @@ def remote_files(family: str = "") -> dict[str, str]:
     return files
 
 
-def _by_homes(match: re.Match[str]) -> str:
-    """'from scse import A, B' as imports from the modules that A and B live in."""
+def by_homes(path: Path) -> str:
+    """A guest's file with every 'from scse import A' as an import from the module that A lives in."""
     homes = importlib.import_module("scse")._HOMES
-    return "\n".join(f"from {homes[name.strip()]} import {name.strip()}" for name in match.group(1).split(","))
+    source = path.read_text("utf-8")
+    lines = source.split("\n")
+    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
+    for node in sorted(nodes, key=lambda node: -node.lineno):
+        if isinstance(node, ast.Import) and any(alias.name.partition(".")[0] == "scse" for alias in node.names):
+            where = f"{path}:{node.lineno}"
+            raise UserError(f"{where}: an export can carry 'from scse import …' along, but not 'import scse'")
+        if not isinstance(node, ast.ImportFrom) or node.module != "scse":
+            continue
+        if unknown := [alias.name for alias in node.names if alias.name not in homes]:
+            raise unknown_name("name of scse", unknown[0], homes)
+        indent = " " * node.col_offset
+        imports = [f"{indent}from {homes[alias.name]} import {ast.unparse(alias)}" for alias in node.names]
+        lines[node.lineno - 1 : node.end_lineno] = imports
+    return "\n".join(lines)
 
 
 def write_code(folder: Path, family: str) -> None:

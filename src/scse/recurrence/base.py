@@ -71,8 +71,9 @@ class Frame:
 class Carried:
     """Value embeddings travel behind a vector of width d: of core and coda behind e, of the coda behind h.
 
-    There they are multiplied by 2⁻⁶⁰, which loses nothing and weighs nothing in the norms of states that exit rules and
-    readers look at. `core` and `coda` are how many numbers of each.
+    There they are multiplied by 2⁻⁶⁰, which loses nothing in float32, float64 and bfloat16, and weighs nothing in the
+    norms of states that exit rules and readers look at. In float16 nothing would be left of them, so that is refused.
+    `core` and `coda` are how many numbers of each.
     """
 
     width: int = 0
@@ -96,7 +97,11 @@ class Carried:
 
     def load(self, e: Tensor, values: Sequence[Tensor]) -> Tensor:
         """e with the values of core and coda behind it"""
-        return torch.cat([e, *(self.WEIGHT * value for value in values)], dim=-1) if values else e
+        if not values:
+            return e
+        if e.dtype == torch.float16:
+            raise UserError("value embeddings do not survive float16; load this model in bfloat16 or float32")
+        return torch.cat([e, *(self.WEIGHT * value for value in values)], dim=-1)
 
     def embedding(self, loaded: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """e, the values of the core, and those of the coda, as they travel"""
