@@ -129,6 +129,30 @@ def test_most_is_more_than_half():
     assert judge(Claim("all", ("a", "b", "c"), ("near",), ("T=8",), within=0.5), sides).verdict == CONTRADICTED
 
 
+def test_any_is_one_of_them():
+    sides = cells(a=LOW, b=FAR, near=NEAR, none={})
+    near = Claim("any", ("a", "b"), ("near",), ("T=8",), within=0.5, any=True)
+    assert judge(near, sides).verdict == SUPPORTED
+    assert judge(replace(near, left=("b",)), sides).verdict == CONTRADICTED
+    assert judge(replace(near, left=("b", "none")), sides).verdict == PENDING
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "lower", "verdict"),
+    [
+        (LOW, FAR, True, SUPPORTED),
+        (FAR, LOW, True, CONTRADICTED),
+        (FAR, LOW, False, SUPPORTED),
+        (LOW, FAR, False, CONTRADICTED),
+        (LOW, LOW, True, SUPPORTED),
+    ],
+)
+def test_no_worse_may_be_better_by_any_amount(left, right, lower, verdict):
+    for slack in ({"within": 0.5}, {"margin": 0.02}):
+        made = Claim("no worse", "left", ("right",), ("T=8",), lower=lower, no_worse=True, **slack)
+        assert judge(made, cells(left=left, right=right)).verdict == verdict
+
+
 def test_text_that_is_not_there_will_not_come():
     judged = judge(claim(), cells(wanted=False, left={}, right={}))
     assert (judged.verdict, judged.decisive.reason) == (UNDECIDED, "no text for T=8 at this size")

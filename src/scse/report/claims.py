@@ -114,6 +114,10 @@ def judge(claim: Claim, cells: Cells, printed: Differences | None = None) -> Jud
 def together(claim: Claim, verdicts: list[str]) -> str:
     """The verdict on a claim from those on its comparisons."""
     for_it, against_it = verdicts.count(SUPPORTED), verdicts.count(CONTRADICTED)
+    if claim.any:
+        if for_it or against_it == len(verdicts):
+            return SUPPORTED if for_it else CONTRADICTED
+        return PENDING if PENDING in verdicts else UNDECIDED
     if 2 * against_it >= len(verdicts) if claim.most else against_it:
         return CONTRADICTED
     if 2 * for_it > len(verdicts) if claim.most else for_it == len(verdicts):
@@ -144,7 +148,10 @@ def compare(claim: Claim, left: Cell, right: Cell) -> Comparison:
     theirs = {seed: right.values[seed] for seed in common}
     difference = difference_of_models(left, ours, theirs) if alone else paired_difference(ours, theirs)
     slack = claim.slack(sum(theirs.values()) / len(theirs))
-    bound = -claim.by if claim.lower else claim.by
+    by = claim.by
+    if slack is not None and claim.no_worse:  # an order in which the left side is given so much
+        by, slack = -slack, None
+    bound = -by if claim.lower else by
     verdict = equivalent(difference, slack) if slack is not None else ordered(difference, claim.lower, alone, bound)
     found = Comparison(left, right, difference, verdict, slack=slack, bound=bound)
     return replace(found, verdict=PENDING) if verdict == UNDECIDED and found.partial else found

@@ -241,6 +241,7 @@ def _text() -> list[Claim]:
             ("T=4",),
             against=("T=8",),
             margin=0.01,
+            no_worse=True,
         ),
     ]
 

@@ -44,8 +44,9 @@ class Claim:
     With `by` it is below (above) by more than this much in the column's unit.
 
     With `margin` the claim is instead that the two sides are equivalent: they differ by at most this share of the right
-    side; with `within`, by at most this much in the column's unit. `most` asks for more than half of the comparisons
-    rather than for all. `of_models`: it is a statement about the one model that each arm has, not about methods, and
+    side; with `within`, by at most this much in the column's unit. With `no_worse` too, only a difference to the wrong
+    side counts against it. `most` asks for more than half of the comparisons rather than for all, `any` for one of
+    them. `of_models`: it is a statement about the one model that each arm has, not about methods, and
     one seed decides. `by_construction` says why the statement cannot fail, where it cannot.
     """
 
@@ -59,7 +60,9 @@ class Claim:
     by: float = 0.0
     margin: float | None = None
     within: float | None = None
+    no_worse: bool = False
     most: bool = False
+    any: bool = False
     of_models: bool = False
     by_construction: str = ""
 
