@@ -30,6 +30,19 @@ def test_records_round_trip_with_their_provenance(tmp_path):
     assert {"data", "time", "git", "torch", "python", "scse"} <= found.facts.keys()
 
 
+@pytest.mark.parametrize("shape", ["positions=rope", "mlp=relu2", "kv_heads=1", "tied=false", "prelude=1"])
+def test_every_make_of_a_model_has_readable_records(tmp_path, shape):
+    append_records(tmp_path / "records.jsonl", [record(**dict([shape.split("=")]))])
+    assert len(read_records([tmp_path / "records.jsonl"])) == 1
+
+
+def test_two_texts_of_one_name_are_two_evaluations(tmp_path):
+    path, first = tmp_path / "records.jsonl", record(ppl=10.0)
+    other = Record(first.identity, {**first.metrics, "ppl": 12.0}, {**first.facts, "data": "def"})
+    append_records(path, [first, other, record(ppl=11.0)])
+    assert [(r.facts["data"], r.metrics["ppl"]) for r in read_records([path])] == [("def", 12.0), ("abc", 11.0)]
+
+
 def test_a_repeat_replaces_and_never_adds(tmp_path):
     path = tmp_path / "records.jsonl"
     append_records(path, [record(ppl=10.0), record(seed=1)])

@@ -243,6 +243,7 @@ def test_the_record_of_a_cell_fits_it():
         {"where": {"tag": "try"}},
         {"where": {"task": "diagnose"}},
         {"where": {"adaptive": {"budget": 8}}},
+        {"where": {"settings": {"precision": "int8"}}},
         {"arm": ARMS["ablations", "looped"]},
     ],
     ids=str,

@@ -11,11 +11,12 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from scse.config import Shape
 from scse.errors import RunFailure, UserError
 from scse.files import content_hash
 from scse.locks import ALONE, SHARED, take_lock
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FILE = "records.jsonl"
+TEXTS = frozenset(f.name for f in fields(Shape) if f.type == "str")  # what of a shape is no number
 UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)  # what a damaged line raises
 log = logging.getLogger("scse")
 
@@ -120,16 +122,18 @@ def append_records(path: Path, records: Iterable[Record]) -> None:
 
 
 def read_records(paths: Iterable[Path]) -> list[Record]:
-    """All records of some files, one per identity, later lines and files taking precedence.
+    """All records of some files, one per identity and text, later lines and files taking precedence.
 
+    Two texts may go by one name: the hash of the data tells them apart.
     A damaged line is an error that names file and line. A last line that a killed writer left unfinished is passed
     over with a warning.
     """
-    latest: dict[str, Record] = {}
+    latest: dict[tuple[str, str], Record] = {}
     for path in paths:
         for record in _read_file(path):
-            latest.pop(record.key, None)
-            latest[record.key] = record
+            place = record.key, str(record.facts.get("data"))
+            latest.pop(place, None)
+            latest[place] = record
     return list(latest.values())
 
 
@@ -182,7 +186,8 @@ def _well_formed(record: Record) -> bool:
         and all(isinstance(about[name], int) for name in ("seed", "trained_steps"))
         and all(isinstance(value, int | None) for value in (about["depth"], about["limit"]))
         and isinstance(adaptive.get("budget"), int | float | None)
-        and all(isinstance(value, int | float) for part in (model["shape"], record.metrics) for value in part.values())
+        and all(isinstance(value, str if name in TEXTS else int | float) for name, value in model["shape"].items())
+        and all(isinstance(value, int | float) for value in record.metrics.values())
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,8 @@ from scse.suites.setting import group_heading
 from scse.suites.suite import Arm, Column, Preset, Suite, Value, fits, seeds_of, trained_as, values_of
 
 COMPLETE, PARTIAL, MISSING = "complete", "partial", "missing"
+
+log = logging.getLogger("scse")
 
 Place = tuple[int | None, float | None, str]
 
@@ -43,6 +46,11 @@ class Shelf:
         """The records behind `values`."""
         near = self._near(arm, column)
         return [record for record in near if record.seed in arm.seeds and fits(record, self.preset, arm, column)]
+
+    def texts(self, arm: Arm, column: Column) -> set[str]:
+        """The hashes of the data that the numbers of a cell were had on."""
+        latest = {record.seed: str(record.facts.get("data")) for record in self.records(arm, column)}
+        return set(latest.values())
 
     def depths(self, arm: Arm, column: Column) -> list[int]:
         """At which depths there is a number like this column's."""
@@ -192,6 +200,8 @@ def gather(suite: Suite, shelf: Shelf) -> Evidence:
     for arm in suite.arms:
         for column in suite.columns:
             values = shelf.values(arm, column)
+            if len(values) > 1 and column.since is None and len(shelf.texts(arm, column)) > 1:
+                log.warning("%s, %s: the seeds were evaluated on different texts of one name", arm.label, column.header)
             paper, loops = _printed(suite, arm, column), shelf.realised(arm, column)
             cells[arm.name, column.header] = Cell(arm, column, paper, values, shelf.available(arm, column), loops)
     return Evidence(suite, shelf, cells)

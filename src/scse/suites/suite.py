@@ -162,7 +162,7 @@ def fits(record: Record, preset: Preset, arm: Arm, column: Column) -> bool:
 
 def _is(record: Record, asked: Mapping[str, Any], metric: str, family: str, settings: Settings) -> bool:
     return (
-        all(record.identity[name] == value for name, value in asked.items())
+        all(record.identity.get(name) == value for name, value in {"settings": None, **asked}.items())
         and metric in record.metrics
         and trained_as(record.identity, family, settings)
     )
