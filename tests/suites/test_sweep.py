@@ -203,6 +203,28 @@ def test_a_value_that_is_the_default_is_the_run_of_the_suites():
     assert len(set(folders.values())) == 5
 
 
+def test_depths_keep_the_numbers_that_they_were_given_with():
+    suite, _ = as_suite(Grid("scse", "mini", {"depths": ("poisson:4", "poisson:8", "uniform:8")}), PRESET, ())
+    runs = [assemble("scse", PRESET.settings(arm)) for arm in suite.arms]
+    assert [(run.sampler.sampler.name, run.max_loops) for run in runs] == [
+        ("poisson", 4),
+        ("poisson", 8),
+        ("uniform", 8),
+    ]
+    (arm,) = as_suite(Grid("scse", "mini", {}, {"depths": "log-uniform:32"}), PRESET, ())[0].arms
+    assert assemble("scse", PRESET.settings(arm)).max_loops == 32
+
+
+def test_a_split_may_be_called_as_in_other_commands(place, capsys):
+    grid = line(place, "--vary", "lr=1e-3", "--seeds", "0", "--depths", "2", "--split", "valid", out="aliased")
+    done = answer(capsys, grid)
+    assert done["rows"][0]["results"]["T=2"]["mean"] > 1
+    (path,) = (place / "aliased").glob("*/seed0/records.jsonl")
+    before = path.read_bytes()
+    assert answer(capsys, grid)["rows"] == done["rows"]
+    assert path.read_bytes() == before, "what was evaluated is found again"
+
+
 def test_equal_values_are_one_arm_and_no_variation_is_one_run():
     suite, _ = as_suite(Grid("scse", "mini", {"lr": ("1e-3", "0.001")}), PRESET, columns([8], [], "test"))
     assert [arm.name for arm in suite.arms] == ["lr=0.001"]

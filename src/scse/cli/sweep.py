@@ -69,12 +69,14 @@ def run(args: Arguments) -> int:
     if not args.out:
         raise UserError("--out is empty; name a folder for the runs")
     vary = varied(args.vary)
+    from scse.data.sources import canonical_split
     from scse.files import expand
     from scse.problems import PROBLEMS
     from scse.suites.evidence import Shelf, gather
     from scse.suites.needed import members
     from scse.suites.sweep import DEPTHS, as_suite, columns
 
+    args.split = canonical_split(args.split)
     depths = args.depths or list(DEPTHS)
     select = args.select or max(depths)
     if select not in depths:

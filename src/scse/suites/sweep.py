@@ -120,7 +120,8 @@ def settled(config: TrainConfig, settings: Settings) -> dict[str, object]:
     """Settings as the run has them: '1e-3' from a command line and 0.001 are the same one."""
     places: dict[str, Any] = {**config.model.options, **asdict(config.model.shape), **config.to_dict()}
     places["data"] = config.corpus
-    return {name: places.get(name, value) for name, value in settings.items()}
+    # Depths are stored as a name, with their numbers elsewhere.
+    return {name: value if name == "depths" else places.get(name, value) for name, value in settings.items()}
 
 
 @dataclass(frozen=True)
