@@ -47,6 +47,27 @@ def test_diagnose_judges_stability(folder, capsys):
     assert "trained depths 0 … 3" in printed
 
 
+def test_a_quicker_diagnosis_keeps_the_gains_that_were_measured(folder, capsys):
+    arguments = ["diagnose", str(folder / "looped"), "--steps", "3", *options(folder), "--json"]
+
+    def of_step(step, settings=None):
+        (found,) = (
+            record.metrics
+            for record in records_of(folder / "looped", "diagnose")
+            if (record.depth, record.identity.get("settings")) == (step, settings) and record.identity["limit"] == 8
+        )
+        return found
+
+    assert main([*arguments, "--gain", "0,1", "--batch", "8", "--batches", "1"]) == 0
+    first = of_step(1)
+    assert main([*arguments, "--batch", "8", "--batches", "1"]) == 0
+    assert of_step(1) == first
+    assert main([*arguments, "--batch", "4", "--batches", "2"]) == 0
+    assert "gain" not in of_step(1, {"batches": 2}), "other batches are another evaluation"
+    assert of_step(1) == first
+    capsys.readouterr()
+
+
 def test_diagnose_fails_on_a_broken_claim(folder, capsys, monkeypatch):
     from scse.recurrence.updates import SharedCore
 
@@ -77,8 +98,8 @@ def test_steering_without_a_source_says_so(folder, capsys, tmp_path):
     assert main([*arguments, *options(folder)]) == 0
     printed = capsys.readouterr().out
     assert "nothing moves: the anchor is a fixed point" in printed
-    assert "no source channel" in printed
-    assert "no source channel" in (tmp_path / "s.svg").read_text()
+    assert "no injection with a gain of its own" in printed
+    assert "no injection with a gain of its own" in (tmp_path / "s.svg").read_text()
 
 
 def test_theory(folder, capsys):

@@ -149,7 +149,10 @@ def still(has_source: bool) -> dict[str, object]:
 
 @pytest.mark.parametrize(
     ("has_source", "reason"),
-    [(False, "no source channel:\nthe input is not injected"), (True, "the anchor is held:\nno gain of the source")],
+    [
+        (False, "no injection with a gain of its own:\nnothing to turn"),
+        (True, "the anchor is held:\nno gain of the source"),
+    ],
     ids=["without a source", "with a source"],
 )
 def test_panels_without_motion_say_why(has_source, reason):

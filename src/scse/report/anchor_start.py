@@ -36,7 +36,7 @@ def draw_anchor_start(panels: Mapping[str, Any], room: float = PAGE) -> Figure:
     else:
         say(left, "$b_t(e) = 0$: nothing moves,\nthe anchor is a fixed point")
     if not panels["has_source"]:
-        say(right, "no source channel:\nthe input is not injected into the loop")
+        say(right, "no injection with a gain of its own:\nnothing to turn")
     elif not moves:
         say(right, "the anchor is held:\nno gain of the source moves it")
     else:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from scse.errors import UserError
 from scse.precision import EXACT
+from scse.records import Record, read_records
+from scse.records.store import FILE
 from scse.tasks.base import Column, Evaluated, Selection, Task, Where, depths_of, record_of, title_of
 
 if TYPE_CHECKING:
@@ -38,6 +40,18 @@ def diagnosed_batches(limit: int | None) -> tuple[int, int]:
     return min(limit, BATCH), 1
 
 
+def with_slow_numbers_of(run: Run, records: Sequence[Record]) -> list[Record]:
+    """Records that will replace those of the same evaluation, with the gains and expansions that only these have."""
+    path = run.folder / FILE
+    known = {(old.key, old.facts["data"]): old.metrics for old in read_records([path])} if path.is_file() else {}
+    found = []
+    for record in records:
+        before = known.get((record.key, record.facts["data"]), {})
+        slow = {name: before[name] for name in GAINS if name in before}
+        found.append(replace(record, metrics={**slow, **record.metrics}))
+    return found
+
+
 class Diagnose(Task):
     """Forcing bias, energies, gain and expansion of each step; the depth of its columns is the step t, from 0."""
 
@@ -64,10 +78,14 @@ class Diagnose(Task):
         where = Where.of(corpus, split, replace(selection, limit=selection.batch * batches))
         trained = run.config.max_loops
         rows = with_verdicts(found, trained)
+        # Other batches of as many windows have other means of ratios.
+        usual = (selection.batch, batches) == diagnosed_batches(where.limit)
+        told = {} if usual else {"settings": {"batches": batches}}
         records = []
         for row in rows:
             numbers = {name: value for name, value in row.items() if isinstance(value, float)}
-            records.append(record_of(run, where.asks(self.name, row["step"]), numbers, split.digest))
+            records.append(record_of(run, where.asks(self.name, row["step"], **told), numbers, split.digest))
+        records = with_slow_numbers_of(run, records)
         faults = broken_claims(run.model.recurrence, found)
         notes = [str(judge(found, trained))] if any(row.expansion is not None for row in found) else []
         return Evaluated(rows, records, title_of(run, where), notes, faults)
@@ -99,7 +117,7 @@ class Steering(Task):
         record = record_of(run, where.asks(self.name, steps), summary(found), split.digest, panels=panels(found))
         notes = [sentence(found)]
         if not found.has_source:
-            notes.append("no source channel: the input is not injected into the loop, so there is no gain to turn")
+            notes.append("this recurrence has no injection with a gain of its own, so there is nothing to turn")
         return Evaluated(per_input(found), [record], f"{run.folder} from its anchor, T = {steps}", notes)
 
 
