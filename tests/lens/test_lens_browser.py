@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -11,6 +12,8 @@ from lenstext import LOOPS, TEXT, until
 import scse
 from chromium import needs_chromium
 from runs import scse as command
+from scse.config import RunOptions, assemble, protocol
+from scse.training.trainer import train
 
 pytestmark = needs_chromium
 GRID = "[data-grid='0'] canvas"
@@ -81,6 +84,25 @@ def test_numbers_are_those_of_eval_and_adaptive(trained, corpus, tab, tmp_path):
         assert float(loops) == row["mean_depth"]
         assert float(ppl.replace(",", "")) == pytest.approx(row["ppl"], rel=6e-5)
     assert len({row["mean_depth"] for rows in budgets.values() for row in rows}) > 1
+
+
+def test_of_a_problem_every_position_counts_until_the_whole_stops(tab, tmp_path):
+    """As in `scse adaptive`, also where nothing is asked."""
+    config = assemble("scse", {**protocol("pointer-chase"), "steps": 2, "width": 16, "nodes": 6, "hops": 3, "batch": 4})
+    train(replace(config, precision="float32"), tmp_path / "run", RunOptions(quiet=True))
+    found = scse.lens.example([str(tmp_path / "run")], 0, loops=LOOPS)
+    found.save(tmp_path / "page.html")
+    statistic = found.looks[0].traced.arrays["update"]
+    page = tab((tmp_path / "page.html").as_uri())
+    largest = statistic[:, 1:].max(0)
+    asked = statistic[[i for i, target in enumerate(found.looks[0].window.targets) if target >= 0], 1:].max(0)
+    assert (largest > asked).any(), "an edge moves most"
+    for tau in sorted({*map(float, largest), *map(float, asked)}):
+        page.fill("#threshold-value", repr(tau))
+        page.press("#threshold-value", "Enter")
+        settled(page)
+        expected = next((t for t, value in enumerate(largest, start=1) if value <= tau), LOOPS)
+        assert page.evaluate("lens.exits[0].whole") == expected
 
 
 def test_the_staircase_is_where_each_token_first_moves_little(address, trained, tab):

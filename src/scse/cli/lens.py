@@ -48,6 +48,8 @@ def run(args: Arguments) -> None:
     if args.serve and (args.json or args.out):
         raise UserError("--serve writes no page and prints no numbers; leave --out and --json out")
     text = chosen_text(args)
+    if text is not None and args.difficulty is not None:
+        raise UserError("--difficulty is of an example of a problem; leave it or the text out")
     keep_freed_memory()
     if args.serve:
         serve(args, text or "")

@@ -65,6 +65,7 @@ class Look:
     window: Window
     traced: Trace
     truth: list[list[int | None]] | None = None
+    answers_asked: bool = False  # of a problem: every position is part of it, also where nothing is asked
     rows: list[Rows] = field(default_factory=list)
 
     def finish(self) -> Look:
@@ -102,6 +103,7 @@ class Look:
             "ids": seen.ids.tolist(),
             "targets": seen.targets.tolist(),
             "truth": self.truth,
+            "answers_asked": self.answers_asked,
             "words": subject.words([*seen.ids.tolist(), *seen.targets.tolist(), *expected]),
             "anchor": None if anchor is None else pack(rounded(anchor, SIGNIFICANT_BITS)),
             "no_anchor": self.traced.no_anchor,
@@ -176,7 +178,7 @@ def look(
     seen = window(subject.encode(text), longest, targets)
     answers = None if truth is None else _checked_truth(subject, truth, len(seen.ids), loops)
     with subject.inference():
-        return Look(subject, seen, trace(subject.model, seen.ids, loops), answers)
+        return Look(subject, seen, trace(subject.model, seen.ids, loops), answers, targets is not None)
 
 
 def same_rows(subjects: Sequence[Subject]) -> None:

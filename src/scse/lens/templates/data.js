@@ -24,7 +24,7 @@ async function beginRun(head) {
   const rows = head.ids.length, columns = head.loops + 1;
   const run = {
     label: head.label, family: head.family, equation: head.equation, loops: head.loops, total: head.total,
-    rows, columns, ids: head.ids, targets: head.targets, truth: head.truth, words: new Map(),
+    rows, columns, ids: head.ids, targets: head.targets, truth: head.truth, answersAsked: head.answers_asked, words: new Map(),
     noAnchor: head.no_anchor, arrays: {}, known: new Uint8Array(rows), attention: null, packedAttention: null,
     candidates: new Uint32Array(0), chances: new Float32Array(0), kept: 0, memory: new Map(),
   };

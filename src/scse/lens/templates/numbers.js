@@ -38,8 +38,10 @@ function exits(run, rule, tau) {
     }
   }
   const scored = [...Array(run.rows).keys()].filter(i => isScored(run, i));
+  // A text's last token, which nothing follows, is no part of an evaluation; of a problem every position is.
+  const seen = run.answersAsked ? [...Array(run.rows).keys()].filter(i => run.known[i] === 1) : scored;
   const largest = remembered(run, `largest ${rule}`, () => Array.from(
-    { length: run.columns }, (_, t) => t && scored.length ? Math.max(...scored.map(i => statistic[i * run.columns + t])) : NaN));
+    { length: run.columns }, (_, t) => t && seen.length ? Math.max(...seen.map(i => statistic[i * run.columns + t])) : NaN));
   const first = largest.findIndex(value => value <= tau), whole = first < 0 ? run.loops : first;
   const mean = scored.length ? scored.reduce((sum, i) => sum + tokens[i], 0) / scored.length : null;
   return { tokens, whole, mean, tokenPerplexity: perplexity(run, i => tokens[i]), wholePerplexity: perplexity(run, () => whole) };
