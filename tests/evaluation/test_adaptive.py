@@ -305,6 +305,11 @@ class TestTokens:
         assert row.mean_depth == pytest.approx(4, abs=0.2)
         assert sum(row.histogram) == len(TOKENS) - 1
 
+    def test_a_token_may_be_surer_than_all_examples_are_on_average(self):
+        settings = AdaptiveSettings(rule="margin", budgets=(1,), ceiling=CEILING, modes=("token",))
+        ((row,), _) = AdaptiveEvaluation(settling("scse"), settings).run(TOKENS, TOKENS)
+        assert row.mean_depth == pytest.approx(1, abs=0.1)
+
     def test_a_budget_that_no_threshold_reaches(self):
         """All tokens of a model that stands still stop after the same loop."""
         still = tiny("scse", spread=0.0, step_scale=0.0)

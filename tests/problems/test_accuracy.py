@@ -110,9 +110,10 @@ def test_early_exit_and_generation_work_on_a_problem(copy, capsys):
 def test_loops_by_difficulty_are_means_over_examples_or_answers():
     targets = np.array([[UNCOUNTED, 1, 2], [UNCOUNTED, 3, 4]])
     data = Sequences(np.zeros((2, 3), np.int64), targets, np.array([[0, 1, 3], [0, 1, 1]]))
-    assert loops_by_difficulty(data, np.array([5, 2])) == {1: 2.0, 3: 5.0}
-    assert loops_by_difficulty(data, np.array([9, 2, 6, 9, 4, 6])) == {1: 4.0, 3: 6.0}
-    assert loops_by_difficulty(np.arange(9), np.array([1, 2])) == {}
+    assert loops_by_difficulty(data, np.array([5, 2]), by_token=False) == {1: 2.0, 3: 5.0}
+    assert loops_by_difficulty(data, np.array([9, 2, 6, 9, 4, 6]), by_token=True) == {1: 4.0, 3: 6.0}
+    assert loops_by_difficulty(data, np.array([9, 2, 6]), by_token=True) == {1: 2.0, 3: 6.0}, "of the first example"
+    assert loops_by_difficulty(np.arange(9), np.array([1, 2]), by_token=True) == {}
 
 
 def test_mistakes_are_one_line(copy, tmp_path, capsys):

@@ -21,7 +21,7 @@ from scse.evaluation.calibration import (
     trace,
 )
 from scse.evaluation.perplexity import target_count, timed_perplexity
-from scse.evaluation.rules import RULES, Stopping
+from scse.evaluation.rules import RULES, MeanRule, Stopping
 from scse.evaluation.tokenwise import calibrate_tokens, tokenwise
 from scse.model import LoopedLM
 from scse.progress import progress
@@ -99,7 +99,7 @@ class AdaptiveEvaluation:
             found = results[budget, mode]
             depth = _nearest(found)
             about = (threshold, found.mean_depth, found.ppl, found.seconds, depth, *static[depth])
-            loops = loops_by_difficulty(tokens, found.depths)
+            loops = loops_by_difficulty(tokens, found.depths, by_token=mode == "token")
             rows.append(BudgetRow(budget, mode, *about, found.histogram(self.settings.ceiling), loops))
         return rows, thresholds.unreachable
 
@@ -127,7 +127,10 @@ class AdaptiveEvaluation:
     def _threshold(self, validation: Readable, seen: Trace, budget: float, mode: str) -> float:
         if mode != "token":
             return calibrate(seen.statistics, budget)
-        return calibrate_tokens(self.model, validation, self.calibration, budget, float(seen.statistics.max()))
+        largest = float(seen.statistics.max())
+        if isinstance(self.stopping.rule, MeanRule):  # whose statistic of one token may be above all means over tokens
+            largest = max(largest, 1.0)
+        return calibrate_tokens(self.model, validation, self.calibration, budget, largest)
 
     def evaluate(self, tokens: Readable, thresholds: Mapping[Place, float]) -> dict[Place, AdaptiveResult]:
         size = self._size(tokens, self.settings.limit)
@@ -170,12 +173,12 @@ class AdaptiveEvaluation:
         return target_count(tokens, self.model.config.shape.context, limit)
 
 
-def loops_by_difficulty(data: Readable, depths: np.ndarray) -> dict[int, float]:
+def loops_by_difficulty(data: Readable, depths: np.ndarray, by_token: bool) -> dict[int, float]:
     """The mean of the loops that examples [N] or tokens [N·L] took, by difficulty; nothing for text."""
     if not isinstance(data, Sequences):
         return {}
     asked, difficulty = data.targets != UNCOUNTED, data.difficulty
-    if len(depths) <= len(data):
+    if not by_token:
         chosen, depths = difficulty[: len(depths)].max(axis=1), depths
     else:
         rows = len(depths) // data.ids.shape[1]
