@@ -76,7 +76,7 @@ def test_value_embeddings(family, tmp_path):
         torch.testing.assert_close(found, moved / states[2].hidden[..., : TINY.width].norm(dim=-1), rtol=1e-9, atol=0)
         tokens = ids.numpy()[:1].repeat(2, 1).ravel().astype("uint16")
         cached = cached_perplexity(model, tokens, 3, "exact", 2, None, SILENT)
-        (plain,) = perplexity_over_depths(model, tokens, [3])
+        plain, *_ = perplexity_over_depths(model, tokens, [3, 5])
         assert cached.nll == pytest.approx(plain.nll, rel=1e-12)
     model(ids, 3).logsumexp(-1).sum().backward()
     assert all(p.grad is not None and p.grad.any() for p in model.values.parameters())

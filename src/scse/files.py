@@ -125,7 +125,7 @@ def safe_name(text: str) -> str:
 def sweep(folder: Path) -> None:
     """Remove what killed writers left behind; to be called by whoever holds the folder alone."""
     for left_over in folder.glob(f".*{TEMPORARY}"):
-        left_over.unlink(missing_ok=True)
+        _remove(left_over)
 
 
 def sync(path: Path) -> None:

@@ -46,6 +46,7 @@ class Guest:
 
 _arriving: ContextVar[Guest | None] = ContextVar("arriving", default=None)
 _present: dict[str, Guest] = {}
+_brought: dict[tuple[str, str], Guest] = {}
 
 
 class Registry(Generic[T]):
@@ -65,6 +66,7 @@ class Registry(Generic[T]):
         self._items[name] = item
         if (guest := _arriving.get()) is not None:
             self._origins[name] = guest
+            _brought[str(getattr(item, "table", "")), name] = guest
         return item
 
     def find(self, name: str) -> T:
@@ -101,6 +103,11 @@ def register(item: T) -> T:
     return table.register(item)
 
 
+def who_brought(table: str, name: str) -> Guest | None:
+    """The guest behind a thing in a table ("module:NAME"), which need not be imported to ask."""
+    return _brought.get((table, name))
+
+
 def import_guest(path: str | Path) -> Guest:
     """Run a Python file of the user's, so that it registers what it brings. The same file twice is once."""
     place = Path(path).expanduser()
@@ -134,9 +141,10 @@ def import_guest(path: str | Path) -> Guest:
 
 def import_installed_guests() -> None:
     """Let in the packages that announce themselves in the entry point group `scse.guests`."""
+    before = set(_present)
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         package = entry.dist.name if entry.dist else entry.name
-        if package in _present:
+        if package in before:
             continue
         guest = Guest(package, entry.dist.version if entry.dist else "")
         try:

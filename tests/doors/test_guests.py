@@ -88,9 +88,25 @@ def test_a_problem_a_rule_a_sampler_and_a_term_of_ones_own(tmp_path):
     assert {row["difficulty"] for row in rows} == {3, "all"}
     stopped = scse("adaptive", run, "--rule", "always", "--budgets", 1, "--ceiling", 3, "--json", "--quiet", *guest)
     assert {row["mean_depth"] for row in json.loads(stopped.stdout)} == {1}
+    child = tmp_path / "child"
+    scse("train", "--from", run, "--steps", 1, "--out", child, "--quiet", *guest)
+    assert json.loads((child / "config.json").read_text())["train"]["guests"] == stored["guests"]
     for command in (["train", *made, "--out", run], ["eval", run]):
         said = scse(*command, "--quiet", code=2).stderr
         assert "unknown" in said or said.strip().endswith("add: --import many_things.py")
+
+
+def test_a_term_of_ones_own_in_a_sweep_is_found_again(tmp_path):
+    guest = ["--import", Path(__file__).with_name("many_things.py"), "--out", tmp_path / "sweep", "--quiet", "--json"]
+    small = [
+        part
+        for name in ("nodes=4", "hops=2", "batch=2", "width=8", "heads=1", "ff_width=8")
+        for part in ("--set", name)
+    ]
+    grid = ["--protocol", "pointer-chase", "--vary", "objective=last,last+0.001*size", "--seeds", "0", *small]
+    for _ in range(2):
+        done = scse("sweep", *grid, "--steps", 2, "--limit", 4, "--depths", "1", *guest)
+        assert len(json.loads(done.stdout)["rows"]) == 2
 
 
 def test_a_corpus_of_ones_own(tmp_path):
@@ -175,19 +191,22 @@ def test_an_installed_package_announces_itself(tmp_path, monkeypatch):
     about = tmp_path / "guest_package-2.1.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: guest-package\nVersion: 2.1\n")
-    (about / "entry_points.txt").write_text("[scse.guests]\nguest-package = guest_package:register\n")
+    entries = "[scse.guests]\nguest-package = guest_package:register\nmore = guest_package:more\n"
+    (about / "entry_points.txt").write_text(entries)
     (tmp_path / "guest_package.py").write_text(
         "import scse\n"
         "from scse.evaluation.rules import UpdateNorm\n"
         "class Brought(UpdateNorm):\n    name = 'brought'\n"
         "def register():\n    scse.register(Brought())\n"
+        "class Another(UpdateNorm):\n    name = 'another'\n"
+        "def more():\n    scse.register(Another())\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     for table, contents in ((registry, "_present"), (RULES, "_items"), (RULES, "_origins")):
         monkeypatch.setattr(table, contents, dict(getattr(table, contents)))
     import_installed_guests()
     import_installed_guests()
-    assert RULES.origin("brought") == registry.Guest("guest-package", "2.1")
+    assert RULES.origin("brought") == RULES.origin("another") == registry.Guest("guest-package", "2.1")
     assert require_guests({"guest-package": "2.1"}, "a run") == []
     assert len(require_guests({"guest-package": "2.0"}, "a run")) == 1
     with pytest.raises(UserError, match="pip install another-package"):

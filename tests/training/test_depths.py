@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scse.config import assemble
+from scse.config import assemble, protocol
 from scse.config.depths import SAMPLERS, Depths, parse_depths, stored_depths
 from scse.errors import UserError
 
@@ -70,6 +70,19 @@ def test_what_is_written_is_what_is_stored():
 def test_a_mistake_is_one_line(text, message):
     with pytest.raises(UserError, match=message):
         assemble("scse", {"steps": 3, "depths": text})
+
+
+def test_a_growth_that_is_switched_off_stays_off():
+    chase = {**protocol("pointer-chase"), "steps": 3}
+    assert assemble("scse", {**chase, "depths": "fixed:3"}).depth_warmup == chase["depth_warmup"]
+    assert assemble("scse", {**chase, "depths": "fixed:3:0"}).depth_warmup == 0
+
+
+def test_a_context_of_a_problem_is_the_problems():
+    chase = {**protocol("pointer-chase"), "steps": 3}
+    for wrong in ("abc", "7"):
+        with pytest.raises(UserError, match="context"):
+            assemble("scse", {**chase, "context": wrong})
 
 
 def test_two_answers_to_one_question():

@@ -109,6 +109,21 @@ def test_another_seed_is_another_order_of_the_text(finished, corpus):
     assert not torch.equal(first, other)
 
 
+def test_a_gate_reads_as_many_sequences_as_it_says(finished, corpus, monkeypatch):
+    opened = open_run(finished)
+    data = opened.corpus(None, None, str(corpus.parent / "cache"), progress=False)
+    seen = []
+
+    def counted(model, ids, *rest):
+        seen.append(len(ids))
+        return loop_gains(model, ids, *rest)
+
+    monkeypatch.setattr("scse.training.exits.loop_gains", counted)
+    wanted = ExitTraining(steps=2, batch=opened.config.batch + 3, ceiling=3)
+    train_gate(opened.model, data, opened.config, wanted)
+    assert seen == [opened.config.batch + 3] * 2
+
+
 def test_an_export_holds_the_gate(gated, tmp_path):
     pytest.importorskip("transformers")
     from scse.hf import ScseForCausalLM

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from interrupting import Killed, assert_same_run, killed_at
 
 from runs import run
+from scse.config.objective import canonical_objective
 from scse.errors import UserError
 from scse.training.objectives import TERMS, Objective
 from tinymodels import TINY, some_ids, tiny
@@ -178,6 +179,21 @@ def test_every_sampler_and_objective_resumes_bit_identically(corpus, tmp_path, c
             run(corpus, tmp_path / "parts", **changes)
     assert run(corpus, tmp_path / "parts", **changes).finished
     assert_same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.parametrize(
+    ("written", "stored"),
+    [
+        ("last+0.05*fixed-point", "last+0.05*fixed-point"),
+        ("last + 1e+2*fixed-point", "last+100*fixed-point"),
+        ("0.12345678*last", "0.12345678*last"),
+        ("1e-05*last", "1e-05*last"),
+        ("size+last", "size+last"),
+    ],
+)
+def test_an_objective_is_stored_as_it_is_meant(written, stored):
+    assert canonical_objective(written) == stored
+    assert canonical_objective(stored) == stored
 
 
 @pytest.mark.parametrize(

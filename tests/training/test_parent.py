@@ -105,6 +105,8 @@ def test_another_text_is_read_with_the_parents_tokenizer(corpus, tmp_path):
         ("parent", {"width": 32}, r"tensor '\S+' has shape \(\d+, 24\), the model needs \(\d+, 32\)"),
         ("parent", {"family": "looped"}, "is in only one of them"),
         ("parent", {"tokenizer": "bpe-310"}, "'bpe-310' is not 'bpe-300'; leave --vocab out"),
+        ("parent", {"data": "pointer-chase"}, "a run on text cannot begin from one on a problem, nor the other way"),
+        ("parent", {"depths": "curriculum:3:4"}, "cannot grow over the first 4 steps: the run it begins from has 9"),
     ],
 )
 def test_what_cannot_be_begun_leaves_nothing_behind(corpus, tmp_path, text, changes, message):

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import shutil
 import signal
 import subprocess
 import threading
@@ -95,6 +96,15 @@ def test_a_finished_run_is_left_alone(corpus, tmp_path):
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "checkpoints").rglob("*")}
     assert run(corpus, tmp_path / "out").finished
     assert before == {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "checkpoints").rglob("*")}
+
+
+def test_a_finished_run_needs_its_checkpoints_no_more(corpus, tmp_path):
+    run(corpus, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "checkpoints")
+    before = (tmp_path / "out" / "metrics.jsonl").read_bytes()
+    assert run(corpus, tmp_path / "out").finished
+    assert (tmp_path / "out" / "metrics.jsonl").read_bytes() == before
+    assert CheckpointStore(tmp_path / "out" / "checkpoints", 2).steps() == []
 
 
 def test_the_final_model_is_the_last_checkpoint(corpus, tmp_path):

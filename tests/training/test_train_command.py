@@ -100,6 +100,8 @@ def test_the_home_folder_by_its_sign(corpus, tmp_path, monkeypatch):
         (["--set", "dropout=0.999999"], "between 0 and 0.99"),
         (["--family", "unshared-100000"], "at most 1000"),
         (["--vocab", "0"], "needs bpe-257 or more"),
+        (["--data", ""], "unknown corpus ''"),
+        (["--set", "steps=3"], "--steps and --set steps=3 both say it; keep one of them"),
         (["--seed", "-1"], "expected a whole number from 0 to 2^63 - 1, got '-1'"),
         (["--seed", str(2**63)], "expected a whole number from 0 to 2^63 - 1"),
     ],
@@ -113,7 +115,7 @@ def test_mistakes(corpus, tmp_path, extra, message):
 
 
 def test_a_model_that_does_not_fit_leaves_nothing_behind(corpus, tmp_path):
-    too_wide = ["--quiet", "--set", "width=1000000000", "--set", "heads=1"]
+    too_wide = ["--quiet", "--set", "width=100000000", "--set", "heads=1"]
     result = scse(command(corpus, tmp_path / "out", *too_wide))
     assert result.returncode == 2
     assert result.stderr.endswith("scse: not enough memory; use a smaller model, batch or context, or --recompute\n")

@@ -40,11 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
+    from scse.errors import UserError
     from scse.machine import keep_freed_memory
     from scse.tasks.accuracy import Accuracy
     from scse.tasks.perplexity import CachedPerplexity, Perplexity
 
     require_positive(args, "batch", "limit")
+    if args.difficulty and args.cache:
+        raise UserError("--difficulty counts right answers and --cache measures perplexity; leave one of them out")
     keep_freed_memory()
     with opened_together(args) as (opened, selection):
         if args.difficulty or (opened.config.problem and not args.cache):

@@ -126,7 +126,10 @@ def chosen_run(args: Arguments) -> tuple[TrainConfig, Path | None]:
     chosen |= {name: value for name, value in named.items() if value is not None}
     if args.vocab is not None:
         chosen["tokenizer"] = f"bpe-{args.vocab}"
-    chosen |= {"precision": args.precision} | settings(args.set)
+    by_name = settings(args.set)
+    if twice := [name for name in by_name if named.get(name) is not None]:
+        raise UserError(f"--{twice[0]} and --set {twice[0]}={by_name[twice[0]]} both say it; keep one of them")
+    chosen |= {"precision": args.precision} | by_name
     if args.start is None:
         return assemble(args.family or DEFAULT_FAMILY, chosen), None
     start = find_start(args.start, expand(args.out))

@@ -7,11 +7,13 @@ after a colon, as in `expected:0.1`. What the terms are stands in `scse.training
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 from scse.errors import UserError
 
 LAST = "last"
+TERMS_TABLE = "scse.training.objectives:TERMS"  # what the terms are
 # The term that trains the model's own exit gate; a model trained with it has one.
 EXPECTED = "expected"
 
@@ -25,13 +27,14 @@ class Weighted:
     number: float | None = None
 
     def __str__(self) -> str:
-        weight = "" if self.weight == 1 else f"{self.weight:g}*"
-        return f"{weight}{self.name}" + ("" if self.number is None else f":{self.number:g}")
+        weight = "" if self.weight == 1 else f"{_written(self.weight)}*"
+        return f"{weight}{self.name}" + ("" if self.number is None else f":{_written(self.number)}")
 
 
 def parse_objective(text: str) -> tuple[Weighted, ...]:
     """The terms of '[WEIGHT*]NAME[:NUMBER]+…', in the order in which they are written."""
-    terms = tuple(_term(part.strip(), text) for part in text.replace("e+", "e").split("+"))
+    whole = re.sub(r"(?<=\d)([eE])\+(?=\d)", r"\1", text)  # the plus of 1e+3 adds no term
+    terms = tuple(_term(part.strip(), text) for part in whole.split("+"))
     names = [term.name for term in terms]
     for name in names:
         if names.count(name) > 1:
@@ -54,6 +57,12 @@ def _term(part: str, whole: str) -> Weighted:
         _number(weight, whole) if star else 1.0,
         _number(number, whole) if colon else None,
     )
+
+
+def _written(number: float) -> str:
+    """Six digits where they say it all."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number)
 
 
 def _number(text: str, whole: str) -> float:

@@ -14,13 +14,14 @@ from typing import Any
 from scse.catalogue import typed_like
 from scse.config.depths import SAMPLERS, parse_depths
 from scse.config.model import GPT2_VOCABULARY, ModelConfig, Shape, scale
-from scse.config.objective import EXPECTED, canonical_objective, parse_objective
+from scse.config.objective import EXPECTED, TERMS_TABLE, canonical_objective, parse_objective
 from scse.config.training import TrainConfig
 from scse.data import CORPORA, settled_corpus
 from scse.data.tokenizer import WORDS, trained_size
 from scse.errors import UserError, unknown_name
 from scse.families import FAMILIES
 from scse.problems import PROBLEMS, Problem, make_problem
+from scse.registry import who_brought
 
 # What a name in the settings can change of the training itself.
 _SETTABLE = [
@@ -74,7 +75,8 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     model = ModelConfig(row.name, replace(shape, **chosen["shape"]), row.resolve(chosen["family"]))
     config = TrainConfig(model=model, **training, **chosen["train"])
     text = (PROBLEMS if corpus in PROBLEMS else CORPORA).origin(corpus)
-    origins = (FAMILIES.origin(row.name), SAMPLERS.origin(config.sampler.sampler.name), text)
+    terms = (who_brought(TERMS_TABLE, term.name) for term in parse_objective(config.objective))
+    origins = (FAMILIES.origin(row.name), SAMPLERS.origin(config.sampler.sampler.name), text, *terms)
     return replace(config, guests={guest.name: guest.version for guest in origins if guest is not None})
 
 
@@ -92,7 +94,7 @@ def _settle_depths(given: dict[str, object]) -> None:
     if said is not None and str(said) != str(wanted.n):
         raise UserError(f"depths={text} and max_loops={said} disagree; leave max_loops out")
     given |= {"depths": wanted.text, "max_loops": wanted.n}
-    if wanted.warmup:
+    if wanted.warmup or text.count(":") > 1:  # a 0 that is written ends the growth of a protocol
         given["depth_warmup"] = wanted.warmup
 
 
@@ -102,7 +104,7 @@ def _chosen_problem(name: str, given: dict[str, object]) -> tuple[Problem, list[
     problem = make_problem(name, {option: given.pop(option) for option in options if option in given})
     if str(given.pop("tokenizer", WORDS)) != WORDS:
         raise UserError(f"problem '{name}' has words of its own; leave --vocab out")
-    if int(str(given.pop("context", problem.length))) != problem.length:
+    if typed_like("context", problem.length, given.pop("context", problem.length)) != problem.length:
         raise UserError(f"a sequence of {name} has {problem.length} tokens, which is the context; leave it out")
     return problem, options
 

@@ -134,7 +134,7 @@ def corpus_documents(config: DataConfig, split: str, *, slices: Slices | None = 
 
 def settled_corpus(corpus: str) -> str:
     """A name as it is, a path made absolute: a run must find its text again from any folder."""
-    if _is_named(corpus):
+    if not corpus or _is_named(corpus):
         return corpus
     path = expand(corpus)
     return str(path.resolve()) if os.path.exists(path) else corpus

@@ -59,6 +59,10 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Each text on its own; the backend spreads them over threads."""
+        try:
+            "".join(texts).encode()
+        except UnicodeEncodeError:
+            raise UserError("the text holds bytes that are not UTF-8; convert it first") from None
         if self._words:
             known = self._backend.get_vocab()
             for word in (word for text in texts for word in text.split() if word not in known):

@@ -43,14 +43,13 @@ class ScseLM(HFLM):
 def main() -> None:
     from lm_eval.__main__ import cli_evaluate
 
-    from scse.cli import complain
-
     if "--include_path" not in sys.argv and "run" in sys.argv:
         sys.argv += ["--include_path", str(TASKS)]
     try:
         cli_evaluate()
     except UserError as error:
-        sys.exit(complain(error, 2))
+        print(f"scse: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

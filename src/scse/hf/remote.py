@@ -17,6 +17,7 @@ AUTO_MAP = {
     "AutoConfig": "configuration_scse.ScseConfig",
     "AutoModelForCausalLM": "modeling_scse.ScseForCausalLM",
 }
+PACKAGE = __name__.partition(".")[0]
 _IMPORT = re.compile(r"^(\s*)from (scse(?:\.\w+)+) import ", flags=re.MULTILINE)
 
 
@@ -52,10 +53,10 @@ def by_homes(path: Path) -> str:
     lines = source.split("\n")
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom)]
     for node in sorted(nodes, key=lambda node: -node.lineno):
-        if isinstance(node, ast.Import) and any(alias.name.partition(".")[0] == "scse" for alias in node.names):
+        if isinstance(node, ast.Import) and any(alias.name.partition(".")[0] == PACKAGE for alias in node.names):
             where = f"{path}:{node.lineno}"
             raise UserError(f"{where}: an export can carry 'from scse import …' along, but not 'import scse'")
-        if not isinstance(node, ast.ImportFrom) or node.module != "scse":
+        if not isinstance(node, ast.ImportFrom) or node.module != PACKAGE:
             continue
         if unknown := [alias.name for alias in node.names if alias.name not in homes]:
             raise unknown_name("name of scse", unknown[0], homes)

@@ -41,8 +41,10 @@ def _with_our_end(stated: dict[str, Any], end: str) -> dict[str, Any]:
     listed, model = stated.get("added_tokens"), stated.get("model")
     added = [token for token in listed if isinstance(token, dict)] if isinstance(listed, list) else []
     known = {token.get("content") for token in added}
-    words = model.get("vocab") if isinstance(model, dict) else None
-    if END_OF_TEXT in known or end not in known or not isinstance(words, dict):
+    if END_OF_TEXT in known or end not in known or not isinstance(model, dict):
+        return stated
+    words = model.get("vocab")
+    if not isinstance(words, dict):
         return stated
     renamed = [{**token, "content": END_OF_TEXT} if token.get("content") == end else token for token in added]
     vocabulary = {END_OF_TEXT if word == end else word: number for word, number in words.items()}

@@ -120,7 +120,7 @@ class Carried:
 
 def by_layer(values: Tensor | None, layers: Sequence[Block]) -> list[Tensor | None] | None:
     """The values of some layers, one after another, for each of them that takes some."""
-    if values is None:
+    if values is None or not any(layer.valued for layer in layers):
         return None
     parts = iter(values.chunk(sum(layer.valued for layer in layers), dim=-1))
     return [next(parts) if layer.valued else None for layer in layers]

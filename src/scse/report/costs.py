@@ -14,7 +14,8 @@ from scse.families import FAMILIES
 from scse.flops import token_flops
 from scse.records.statistics import summarise
 from scse.report.figures import style
-from scse.report.panels import panelled, plain, plain_log_axis, shared_legend, tidy
+from scse.report.panels import panelled, plain_log_axis, shared_legend, tidy
+from scse.report.wording import plain
 from scse.suites.evidence import Evidence
 from scse.suites.suite import Arm, Column
 

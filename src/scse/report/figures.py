@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scse.families import FAMILIES
+from scse.report.wording import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,7 +115,7 @@ def pareto_figure(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
             for kind, line, fill in (("fixed", "-", "full"), ("adaptive", "", "none")):
                 chosen = [row for row in rows if row["run"] == run and row["kind"] == kind]
                 x, y = [unit * row[cost] for row in chosen], [row["ppl"] for row in chosen]
-                name = f"{run} ({kind})" if chosen else None
+                name = f"{plain(run)} ({kind})" if chosen else None
                 axes.plot(x, y, line, color=colour, marker=marker, fillstyle=fill, markersize=7, label=name)
         axes.set_xscale("log")
         axes.set_xlabel(f"{label} (log scale)")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from scse.report.figures import COLUMN, PAGE, PHONE, new_figure
-from scse.report.wording import INDEXED
+from scse.report.wording import plain
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -36,11 +36,6 @@ def panelled(
         axes.set_title(folded(name, width / across - MARGIN), loc="left", fontsize=10, fontweight="bold")
         places.append(axes)
     return figure, places
-
-
-def plain(text: str) -> str:
-    """Text in which a dollar sign starts no formula, and a letter with an index, such as R_47, is one."""
-    return INDEXED.sub(r"$\1_{\2}$", text.replace("$", r"\$"))
 
 
 def folded(text: str, inches: float) -> str:

@@ -16,8 +16,9 @@ from scse.report.anchor_start import draw_anchor_start
 from scse.report.bias_ratio import bias_ratio
 from scse.report.costs import exit_depths, pareto
 from scse.report.figures import PAGE, PHONE, Line, draw_accuracy_response, draw_depth_response, style
-from scse.report.panels import panelled, plain, shared_legend, tidy
+from scse.report.panels import panelled, shared_legend, tidy
 from scse.report.pictures import Picture
+from scse.report.wording import plain
 from scse.suites.evidence import Evidence
 from scse.suites.suite import Arm, Column
 

@@ -15,6 +15,11 @@ INDEXED = re.compile(r"(?<!\w)([^\W\d_])_(\w+(?:,\w+)*)")
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
+def plain(text: str) -> str:
+    """Text in which a dollar sign starts no formula, and a letter with an index, such as R_47, is one."""
+    return INDEXED.sub(r"$\1_{\2}$", text.replace("$", r"\$"))
+
+
 def number(value: float, digits: int) -> str:
     """-1234.56 -> '−1234.6'"""
     if math.isnan(value):

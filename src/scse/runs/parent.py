@@ -16,11 +16,12 @@ from scse.data import Tokenizer, load_tokenizer
 from scse.data.tokenizer import TOKENIZER_FILE
 from scse.errors import UserError
 from scse.files import content_hash, expand
+from scse.problems import PROBLEMS
 from scse.runs.checkpoint import Checkpoint, CheckpointStore, verify
 from scse.runs.folder import read_run_config
 
 # What a new run decides for itself.
-_OWN = ("model", "corpus", "tokenizer", "steps", "precision", "parent", "problem")
+_OWN = ("model", "corpus", "tokenizer", "steps", "precision", "parent", "problem", "guests")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class Start:
             kept.pop("max_loops", None)
             kept.pop("depth_warmup", None)
         corpus = {"data": self.config.corpus, "tokenizer": self.config.tokenizer}
+        if self.config.corpus in PROBLEMS:
+            shape.pop("context", None)  # follows from the problem's options, which may be changed
+        if (self.config.corpus in PROBLEMS) != (str(changes.get("data", self.config.corpus)) in PROBLEMS):
+            raise UserError("a run on text cannot begin from one on a problem, nor the other way round: other words")
         return {**corpus, **self.config.problem, **shape, **options, **kept, **changes}
 
     def child(self, config: TrainConfig) -> TrainConfig:
@@ -55,6 +60,10 @@ class Start:
         if config.tokenizer != self.config.tokenizer:
             pair = f"'{config.tokenizer}' is not '{self.config.tokenizer}'"
             raise UserError(f"a run that begins from another reads with its tokenizer, and {pair}; leave --vocab out")
+        growth = config.depth_warmup
+        if growth != self.config.depth_warmup and 0 < growth <= self.parent.total:
+            behind = f"has {self.parent.total} steps behind it"
+            raise UserError(f"depths cannot grow over the first {growth} steps: the run it begins from {behind}")
         return replace(config, parent=self.parent)
 
 

@@ -20,7 +20,7 @@ from scse.precision import EXACT, INFERENCE, SERVING
 from scse.runs import open_run
 
 DEFAULT_LOOPS = 8
-OWN_TYPE = "scse"  # what exports call themselves
+OWN_TYPE = __name__.partition(".")[0]  # exports are called like this package
 TEMPLATE_FILE = "chat_template.jinja"
 SETTINGS_FILE = "tokenizer_config.json"
 

@@ -6,7 +6,7 @@ Shapes: T loops, B batch, L positions, d width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
@@ -67,14 +67,16 @@ def train_gate(
     gate = MotionGate(model.config.shape).to(model.tokens.weight.device)
     torch.nn.init.zeros_(gate.proj.weight)
     torch.nn.init.zeros_(gate.proj.bias)
-    batches = batch_source(corpus, config, wanted.seed)
+    # A source of its own with as many sequences as are wanted, from behind all that the run and its parents have read,
+    # so that the text comes in another order.
+    batches = batch_source(corpus, replace(config, batch=wanted.batch, micro_batches=1), wanted.seed)
+    read = -(-(config.steps_before + config.steps) * config.batch // wanted.batch)
     optimiser = torch.optim.Adam(gate.parameters(), lr=wanted.lr)
     scored = max(1, wanted.steps // 10)
     scores: list[Tensor] = []
     model.eval()
     for step in range(wanted.steps):
-        # From far behind the training steps, so that the text comes in another order.
-        ids, targets = (part[: wanted.batch] for part in batches.batch(config.steps + step, wanted.ceiling))
+        ids, targets = batches.batch(read + step, wanted.ceiling)
         states, gains = loop_gains(model, ids.to(model.tokens.weight.device), targets, wanted.ceiling)
         loss, score = _loss(gate, states, gains, (targets >= 0).to(gains.device))
         if step >= wanted.steps - scored:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from scse.config.objective import EXPECTED, LAST, parse_objective
+from scse.config.objective import EXPECTED, LAST, TERMS_TABLE, parse_objective
 from scse.devices import send
 from scse.errors import UserError
 from scse.model import LoopedLM, State
@@ -84,7 +84,7 @@ class Term(ABC):
     """
 
     name: ClassVar[str]
-    table: ClassVar[str] = "scse.training.objectives:TERMS"
+    table: ClassVar[str] = TERMS_TABLE
     every: ClassVar[bool] = False
     default: ClassVar[float] = 0.0
     extra: ClassVar[int] = 0

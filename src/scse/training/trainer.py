@@ -70,7 +70,8 @@ def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = 
     options = options or RunOptions()
     with without_storage():
         build_recurrence(config.model)  # the units check their options: before any text is read
-    config = replace(config, guests={**config.guests, **_brought_terms(config)})
+    for term in parse_objective(config.objective):
+        TERMS.find(term.name)
     with world(options.device) as here, locked(folder) if here.leads else contextlib.nullcontext():
         precision = here.from_leader(stored_precision(folder))
         if config.precision != "auto":
@@ -132,6 +133,8 @@ class Trainer:
         self.background = dist.new_group(backend="gloo") if self.sharded and here.device.type != "cpu" else None
 
     def run(self) -> Outcome:
+        if self.world.from_leader(self.world.leads and not self.store.steps() and _is_whole(self.folder / "model")):
+            return Outcome(self.config.steps, True, self.last, self.world.leads)  # its checkpoints have been deleted
         step = self._resume()
         if step >= self.config.steps:
             self._export()
@@ -316,12 +319,6 @@ class Trainer:
         left = (self.config.steps - step) * self.config.tokens_per_step
         shown = self.world.leads and not self.options.quiet
         return progress(f"{self.config.model.family}: training", left, "tok", enabled=shown, amounts=False)
-
-
-def _brought_terms(config: TrainConfig) -> dict[str, str]:
-    """The guests behind the terms of the objective; a term that nobody knows is an error."""
-    origins = (TERMS.origin(TERMS.find(term.name).name) for term in parse_objective(config.objective))
-    return {guest.name: guest.version for guest in origins if guest is not None}
 
 
 def _is_whole(model: Path) -> bool:
