@@ -44,6 +44,17 @@ def test_help_loads_no_package_but_ours_and_so_starts_at_once():
     assert subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False).stderr == ""
 
 
+def test_parameters_and_flops_follow_the_options():
+    plain, wider = (
+        json.loads(scse("params", "--family", "parcae", "--scale", "mini", "--json", *more).stdout)["active"]
+        for more in ((), ("--set", "ff_width=513"))
+    )
+    assert wider - plain == 3 * 128
+    (row,) = json.loads(scse("flops", "--scale", "mini", "--depths", "8", "--set", "core=2", "--json").stdout)
+    (one,) = json.loads(scse("flops", "--scale", "mini", "--depths", "8", "--json").stdout)
+    assert row["body"] == 2 * one["body"]
+
+
 def test_version():
     assert installed("--version").stdout.startswith("scse 0.")
 

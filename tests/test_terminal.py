@@ -233,7 +233,7 @@ def test_helps_fit_and_name_the_defaults(command, monkeypatch):
         assert "--depths T,T loop depths (default 1,8,48)" in text
         assert "--repeats N measurements after warm-up (default 7)" in text
     if command == "generate":
-        assert "--seed N of the random draws (default 0)" in " ".join(" ".join(lines).split())
+        assert "--seed N seed of the random draws (default 0)" in " ".join(" ".join(lines).split())
 
 
 # ------------------------------------------------- the rule itself

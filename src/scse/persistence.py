@@ -61,11 +61,8 @@ def verify_model(folder: Path) -> ModelConfig:
 
 def build(config: ModelConfig, weights: Path) -> LoopedLM:
     """A model with the weights of a file. Only when the file is known to fit is anything as large as it allocated."""
-    try:
-        with without_storage():
-            blank = LoopedLM(config)
-    except (RuntimeError, OverflowError):
-        raise UserError("the configuration describes a model larger than any memory; restore it") from None
+    with without_storage():
+        blank = LoopedLM(config)
     try:
         with safe_open(weights, framework="pt") as file:
             _check(weights, file, blank.state_dict())

@@ -80,6 +80,13 @@ def test_a_batch_is_a_function_of_seed_split_and_number(problem):
     assert all(not np.array_equal(drawn(0, "train", 3), other) for other in others)
 
 
+def test_examples_of_one_difficulty(problem):
+    for difficulty in (problem.hardest, min(problem.limit, problem.hardest + 2)):
+        found = problem.as_hard_as(difficulty, 0, "test", 3)
+        problem.verify(found)
+        assert (len(found), {*map(int, found.difficulty.max(axis=1))}) == (3, {difficulty})
+
+
 def test_an_example_can_be_shown(problem):
     examples = problem.examples(6, "test", 0, 2)
     text = problem.render(examples, 1)

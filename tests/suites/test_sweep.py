@@ -230,5 +230,5 @@ def test_equal_values_are_one_arm_and_no_variation_is_one_run():
     assert [arm.name for arm in suite.arms] == ["lr=0.001"]
     suite, values = as_suite(Grid("looped", "mini", {}), PRESET, columns([8], [4], "test"))
     assert (values, [c.header for c in suite.columns]) == ({"looped": {}}, ["T=8", "Adaptive 4"])
-    with pytest.raises(UserError, match="unknown option for a run of 'looped' 'anchor'"):
+    with pytest.raises(UserError, match="unknown option 'anchor' of a run of 'looped'"):
         as_suite(Grid("looped", "mini", {"anchor": ("learned",)}), PRESET, columns([8], [], "test"))

@@ -190,7 +190,7 @@ def test_deep_depths_cost_few_more_applications_than_the_papers():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 5, "learning_rate": 1}, "unknown option for a run of 'scse'"),
+        ({"steps": 5, "learning_rate": 1}, "unknown option 'learning_rate' of a run of 'scse'"),
         ({"steps": 5, "step_scal": 1}, "did you mean 'step_scale'?"),
         ({"steps": 5, "lr": "fast"}, "'lr' must be a finite number"),
         ({"steps": 5, "batch": 0}, "batch must be at least 1"),

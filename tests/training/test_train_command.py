@@ -87,7 +87,7 @@ def test_the_home_folder_by_its_sign(corpus, tmp_path, monkeypatch):
         (["--family", "scze"], "did you mean 'scse'?"),
         (["--protocol", "wikitext2"], "did you mean 'wikitext-2'?"),
         (["--set", "lr"], "--set takes name=value, got 'lr'"),
-        (["--set", "depth=9"], "unknown option for a run of 'scse'"),
+        (["--set", "depth=9"], "unknown option 'depth' of a run of 'scse'"),
         (["--strategy", "fsdpp"], "did you mean 'fsdp'?"),
         (["--set", "heads=5"], "5 heads do not divide the width 24"),
         (["--data", "wikitex-2"], "did you mean 'wikitext-2'?"),

@@ -128,9 +128,10 @@ def left_aside(found: Comparison, metric: str) -> str:
 def shown(found: Comparison) -> list[dict[str, Any]]:
     """A row for people: what differs, then the numbers."""
     rows, headers = [], found.headers()
+    named = sorted(found.differing, key=lambda name: name != "family") or ["family"]
     digits = {column: decimals(found, column) for column in found.columns}
     for row in found.rows:
-        labels = {name: label(row.settings.get(name, "–")) for name in found.differing or ["family"]}
+        labels = {name: label(row.settings.get(name, "default")) for name in named}
         numbers = {headers[c]: cell(row, c, digits[c]) for c in found.columns}
         rows.append({**labels, **numbers})
     return rows

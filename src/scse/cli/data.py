@@ -24,10 +24,14 @@ from scse.cli.common import (
 )
 from scse.cli.tables import print_table
 from scse.cli.text import print_text
-from scse.data import CORPORA
+from scse.data import CORPORA, at_hand
 from scse.errors import UserError, checked_choice
 from scse.problems import PROBLEMS, Problem, make_problem
 
+LEGEND = (
+    "'here' is 'no' for what is not in the data folder and would be looked for on the hub. 'trained to' is how many "
+    "steps away the hardest answers of training are, 'at most' what a sequence of so many 'tokens' has room for."
+)
 ACTIONS = ("list", "show", "prepare", "verify")
 
 
@@ -36,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", nargs="?", metavar="NAME", help="for show: a problem by name; for prepare: a corpus by name or path"
     )
-    parser.add_argument("--difficulty", type=int, metavar="N", help="the hardest answers (default: the trained ones)")
+    parser.add_argument("--difficulty", type=int, metavar="N", help="show: with a hardest answer of just this")
     parser.add_argument("--count", type=int, default=1, metavar="N", help="how many examples (default 1)")
     add_seed(parser, "another draw")
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="change one option by name")
@@ -61,13 +65,17 @@ def run(args: Arguments) -> int:
 def look(args: Arguments) -> None:
     if args.action == "list":
         print_rows(
-            [*map(described, PROBLEMS.names()), *({"name": name, "kind": "text"} | _BLANK for name in CORPORA.names())],
+            [*map(described, PROBLEMS.names()), *(described_text(name, args.data_dir) for name in CORPORA.names())],
             args.json,
         )
+        if not args.json:
+            print_text(LEGEND)
         return
     if not args.name:
         raise UserError(f"name a problem to show: {', '.join(PROBLEMS.names())}")
     require_positive(args, "count")
+    if args.name in CORPORA:
+        raise UserError(f"'{args.name}' is text; only examples of problems can be shown: {', '.join(PROBLEMS.names())}")
     show(make_problem(args.name, settings(args.set)), args)
 
 
@@ -115,11 +123,18 @@ def described(name: str) -> dict[str, object]:
     problem = make_problem(name)
     options = " ".join(f"{option}={value}" for option, value in problem.options.items())
     sizes = {"trained to": problem.hardest, "at most": problem.limit, "tokens": problem.length}
-    return {"name": name, "kind": "problem", "step": problem.step, **sizes, "options": options}
+    return {"name": name, "kind": "problem", "here": "made", "step": problem.step, **sizes, "options": options}
+
+
+def described_text(name: str, data_dir: str | None) -> dict[str, object]:
+    return {"name": name, "kind": "text", "here": "yes" if at_hand(name, data_dir) else "no", **_BLANK}
 
 
 def show(problem: Problem, args: Arguments) -> None:
-    examples = problem.examples(args.seed, "test", 0, args.count, args.difficulty)
+    if args.difficulty is None:
+        examples = problem.examples(args.seed, "test", 0, args.count)
+    else:
+        examples = problem.as_hard_as(args.difficulty, args.seed, "test", args.count)
     problem.verify(examples)
     if args.json:
         answers = problem.answers(examples)

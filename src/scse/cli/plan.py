@@ -135,7 +135,7 @@ def here(folder: Path, flops: float) -> dict[str, float]:
     """What a run reached on this machine, as a share of the rate at which it multiplies matrices now."""
     from scse.errors import RunFailure
     from scse.runs.folder import read_run_config
-    from scse.suites.cost import EFFICIENCY, measured_speeds
+    from scse.suites.cost import assumed_share, measured_speeds
 
     config, _ = read_run_config(folder)
     speeds = dict(measured_speeds([folder]))
@@ -148,7 +148,7 @@ def here(folder: Path, flops: float) -> dict[str, float]:
     peak = matmul_rate(getattr(torch, config.precision), torch.device("cpu"))
     speed = speeds[config.model.shape]
     found = {"flops_per_second": speed, "matmul_flops_per_second": peak, "share": speed / peak}
-    return {**found, "assumed_share": EFFICIENCY, "hours": flops / speed / 3600}
+    return {**found, "assumed_share": assumed_share(config.model.shape.width), "hours": flops / speed / 3600}
 
 
 def show(answer: dict[str, Any], args: Arguments) -> None:
@@ -183,7 +183,8 @@ def show(answer: dict[str, Any], args: Arguments) -> None:
             f"{found['assumed_share']:.0%}); all of the above would take it {duration(3600 * found['hours'])}"
         )
     if answer["narrowest"] < NARROW:
-        print_text(f"a width of {answer['narrowest']:,} keeps no large GPU busy: expect less than this, and measure it")
+        idle = f"a width of {answer['narrowest']:,} keeps no large GPU busy"
+        print_text(f"{idle}: expect fewer tokens per second and more hours")
 
 
 def _memory_row(row: dict[str, Any]) -> dict[str, Any]:

@@ -129,12 +129,12 @@ def print_plan(args: Arguments, preset: str, chosen: Sequence[Member], runs: Pat
     if args.json:
         print_json({"preset": preset, "members": rows, "total": total, "not_available": absent})
         return
-    print_table([for_people(row) for row in rows], spare=("speed", "row"))
+    print_table([for_people(row) for row in rows], spare=("speed", "run"))
     print_text(
         f"{plural(total['runs'], 'run')}, {total['trained']} trained; {total['flops']:.1e} FLOP and about "
         f"{duration(total['seconds'])} to go in one process on this machine.\n"
         "'measured' times follow the speed of runs of the same shape here, 'estimated' ones half the rate at which "
-        "this machine multiplies matrices; evaluation is counted roughly."
+        "this machine multiplies matrices, and less for models narrower than 256; evaluation is counted roughly."
     )
     say_absent(absent)
 

@@ -37,7 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_family(parser)
     add_scale(parser)
     parser.add_argument(
-        "--protocol", metavar="P", help="a protocol of the paper, such as wikitext-103-50m, mini, or a problem"
+        "--protocol",
+        metavar="P",
+        help="mini, one of the paper's such as wikitext-103-50m, or a problem; without one, lr, batch and warm-up are "
+        "those of the paper's larger runs, and --steps is needed",
     )
     parser.add_argument("--data", metavar="D", help="a corpus by name or a path (default: the embedded stdlib corpus)")
     add_data_folders(parser)

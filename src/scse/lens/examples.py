@@ -35,7 +35,10 @@ def shown_example(run: Run, number: int, difficulty: int | None, loops: int) -> 
     if not 0 <= number < HELD_OUT:
         raise UserError(f"--example must be between 0 and {HELD_OUT - 1}, got {number}")
     problem = corpus.problem
-    found = problem.examples(SEED, "test", 0, HELD_OUT, difficulty).rows(slice(number, number + 1))
+    if difficulty is None:
+        found = problem.examples(SEED, "test", 0, HELD_OUT).rows(slice(number, number + 1))
+    else:
+        found = problem.as_hard_as(difficulty, SEED, "test", number + 1).rows(slice(number, None))
     paths = np.stack([problem.answers(found, t)[0] for t in range(1, loops + 1)], axis=1)  # [A, T]
     targets = np.full(problem.length, -1)
     targets[problem.asked] = problem.answers(found)[0]

@@ -26,6 +26,9 @@ STREAMS = {"train": 0, "validation": 1, "test": 2}
 LINE = 76  # how wide an example is shown
 
 
+DRAWN, MOST_DRAWS = 64, 200  # how many examples at a time, and how often, are looked through for some of a difficulty
+
+
 @dataclass(frozen=True)
 class Examples:
     """Some examples: `ids` [B, L], the `difficulty` of every answer [B, A], and what the problem knows of each.
@@ -40,7 +43,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def rows(self, which: slice) -> Examples:
+    def rows(self, which: slice | Ints) -> Examples:
         return Examples(self.ids[which], self.difficulty[which], {k: v[which] for k, v in self.hidden.items()})
 
 
@@ -119,6 +122,19 @@ class Problem(ABC):
         chosen = self.hardest if hardest is None else self.checked(hardest)
         entropy = [seed, STREAMS[split], number, chosen, *self.name.encode()]
         return self.draw(np.random.default_rng(entropy), count, chosen)
+
+    def as_hard_as(self, difficulty: int, seed: int, split: str, count: int) -> Examples:
+        """The first examples of a stream whose hardest answer has just this difficulty."""
+        found: list[Examples] = []
+        for number in range(MOST_DRAWS):
+            drawn = self.examples(seed, split, number, DRAWN, difficulty)
+            found.append(drawn.rows(np.flatnonzero(drawn.difficulty.max(axis=1) == difficulty)))
+            if sum(map(len, found)) >= count:
+                parts = {name: np.concatenate([part.hidden[name] for part in found]) for name in found[0].hidden}
+                ids, hard = (np.concatenate([getattr(part, name) for part in found]) for name in ("ids", "difficulty"))
+                return Examples(ids, hard, parts).rows(slice(count))
+        wanted = f"{count} example{'s' * (count > 1)} of {self.name} with {self._stated()}"
+        raise UserError(f"cannot find {wanted} whose hardest answer has difficulty {difficulty}; ask for another")
 
     def checked(self, difficulty: int) -> int:
         """A difficulty that sequences of this length can have."""

@@ -100,9 +100,10 @@ class PHop(Problem):
 
     def render(self, examples: Examples, row: int) -> str:
         ids, find = examples.ids[row], examples.hidden["find"][row]
-        at, path = len(ids) - 1, [len(ids) - 1]
+        at = len(ids) - 1 - int(np.argmax(examples.difficulty[row][::-1]))  # the last of the longest chains
+        path = [at]
         while find[at] != at:
             at = int(find[at])
             path.append(at)
         hops = " → ".join(f"{self.words[int(ids[i])]}@{i}" for i in path)
-        return f"{aligned({'': self.text(ids).split()})}\nfrom the last symbol: {hops}   ({in_hops(len(path) - 1)})"
+        return f"{aligned({'': self.text(ids).split()})}\nthe longest chain: {hops}   ({in_hops(len(path) - 1)})"

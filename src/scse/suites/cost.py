@@ -21,8 +21,13 @@ from scse.tasks.adaptive import CEILING
 from scse.training.optimiser import resolve_precision
 from scse.training.speed import matmul_rate
 
-# The share of the machine's matrix-product rate that training is taken to reach where no run has shown its own.
-EFFICIENCY = 0.5
+# The share of the machine's matrix-product rate that training is taken to reach where no run has shown its own: so much
+# from WIDE on, and in proportion below (measured: 0.6 at a width of 384, 0.3 at 128, about 0.1 at 64).
+EFFICIENCY, WIDE = 0.5, 256
+
+
+def assumed_share(width: int) -> float:
+    return EFFICIENCY * min(1.0, width / WIDE)
 
 
 @dataclass(frozen=True)
@@ -45,22 +50,20 @@ class Estimator:
     def __init__(self, runs: Path, device: str = "auto") -> None:
         self.device = resolve_device(device)
         self.speeds = dict(measured_speeds(runs.glob("*/seed*")))
-        self._guess: float | None = None
+        self._rate: float | None = None
 
     def cost(self, member: Member, missing: Sequence[Column]) -> Cost:
         config = assemble(member.arm.family, member.settings)
         training = (config.steps - member.step()) * step_flops(config)
         evaluation = evaluation_flops(member, missing, config)
         speed = self.speeds.get(config.model.shape)
-        seconds = (training + evaluation) / (speed or self.guess)
+        seconds = (training + evaluation) / (speed or self.guess(config.model.shape.width))
         return Cost(training, evaluation, seconds, speed is not None)
 
-    @property
-    def guess(self) -> float:
-        if self._guess is None:
-            precision = resolve_precision("auto", self.device)
-            self._guess = EFFICIENCY * matmul_rate(getattr(torch, precision), self.device)
-        return self._guess
+    def guess(self, width: int) -> float:
+        if self._rate is None:
+            self._rate = matmul_rate(getattr(torch, resolve_precision("auto", self.device)), self.device)
+        return assumed_share(width) * self._rate
 
 
 def evaluation_flops(member: Member, missing: Sequence[Column], config: TrainConfig) -> float:
