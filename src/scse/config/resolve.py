@@ -69,7 +69,7 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
             chosen["family"][name] = value
         else:
             known = [*problem_options, *train_fields, *shape_fields, *row.options]
-            raise unknown_name(f"option for a run of '{row.name}'", name, known)
+            raise unknown_name("option", name, known, of=f"a run of '{row.name}'")
     if "steps" not in chosen["train"]:
         raise UserError("the number of steps is missing; give --steps N or a --protocol")
     model = ModelConfig(row.name, replace(shape, **chosen["shape"]), row.resolve(chosen["family"]))
