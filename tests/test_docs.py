@@ -7,16 +7,18 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from scse import FAMILIES, LoopedLM, load_model, model_config, register, save_model
 from scse.cli import COMMANDS, command_parser
-from scse.config import PROTOCOLS
+from scse.config import PROTOCOLS, SCALES, assemble
 from scse.config.depths import SAMPLERS
 from scse.data import CORPORA
 from scse.errors import UserError
 from scse.evaluation.rules import RULES
+from scse.problems import PROBLEMS, make_problem
 from scse.suites import SUITES
 from scse.tasks import TASKS
 from scse.training.objectives import TERMS
@@ -64,6 +66,30 @@ def test_things_of_your_own_are_registered_as_described(monkeypatch):
     exec(python_blocks(ROOT / "docs" / "extending.md"), {})
     assert all(name in table for table, name in tables.items())
     assert [arm.family for arm in SUITES.find("norms").arms] == ["looped", "scse"]
+
+
+def test_a_problem_of_your_own_works_as_described(monkeypatch):
+    monkeypatch.setattr(PROBLEMS, "_items", dict(PROBLEMS._items))
+    exec(python_blocks(ROOT / "docs" / "problems.md"), {})
+    countdown = make_problem("countdown", {"largest": 6})
+    examples = countdown.examples(0, "train", 0, 20)
+    countdown.verify(examples)
+    assert (countdown.answers(examples, 2) == np.maximum(0, examples.difficulty - 2)).all()
+
+
+def test_the_tables_of_defaults_are_the_programs():
+    text = (ROOT / "docs" / "training.md").read_text("utf-8")
+    for name, shape in SCALES.items():
+        sizes = (shape.width, shape.heads, shape.ff_width, shape.context, f"{shape.vocabulary:,}")
+        assert "x" in name or f"| `{name}` | {' | '.join(map(str, sizes))} |" in text
+    config = assemble("scse", {"steps": 1})
+    (table,) = re.findall(r"\| option \| default \|(?:.*\n)+?\n", text)
+    for cells in (line.strip("| ").split(" | ") for line in table.splitlines()[2:]):
+        for names, values in (cells[:2], cells[-2:]):
+            stated = zip(re.findall(r"`(\w+)`", names), re.split(r"[,;] ", values), strict=True)
+            for name, value in stated:
+                wanted = config.seed if value == "the seed" else type(getattr(config, name))(value)
+                assert getattr(config, name) == wanted, name
 
 
 def shown_commands(path: Path) -> Iterator[str]:

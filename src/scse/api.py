@@ -15,9 +15,9 @@ from scse.config import RunOptions, assemble, protocol
 from scse.errors import UserError
 from scse.generation import GREEDY, Depth, Generation, Sampling, continue_text
 from scse.runs import Run, open_run
+from scse.tasks import TASKS, Column
 from scse.tasks.anchor import Diagnose
 from scse.tasks.base import Evaluated, Selection
-from scse.tasks.perplexity import Perplexity
 from scse.training.trainer import train as train_run
 
 if TYPE_CHECKING:
@@ -40,10 +40,13 @@ def train(
     return open_run(out, options.device if options else "auto")
 
 
-def evaluate(run: Run | str | Path, depths: Sequence[int] = DEPTHS, selection: Selection | None = None) -> Evaluated:
-    """Perplexity at each depth, all from one unroll."""
+def evaluate(
+    run: Run | str | Path, depths: Sequence[int] = DEPTHS, selection: Selection | None = None, task: str = "perplexity"
+) -> Evaluated:
+    """Perplexity at each depth, all from one unroll; or what another task, such as one of your own, finds there."""
     opened = _opened(run)
-    return Perplexity().at(opened, selection or Selection(show=False), depths).keep(opened)
+    columns = [Column(f"T={depth}", task, depth=depth) for depth in depths]
+    return TASKS.find(task).evaluate(opened, selection or Selection(show=False), columns).keep(opened)
 
 
 def diagnose(run: Run | str | Path, steps: int = 48, selection: Selection | None = None, batches: int = 2) -> Evaluated:

@@ -95,7 +95,7 @@ class Weights(Task):
 
     name = "weights"
 
-    def asked(self, where, column, shape, sequences):
+    def asked(self, where, column):
         return where.asks(self.name)
 
     def evaluate(self, run, selection, columns):

@@ -34,6 +34,18 @@ def evaluate(run_folder, trained, *extra):
     return main(["eval", str(run_folder), "--cache-dir", str(trained / "cache"), "--quiet", *extra])
 
 
+def test_another_task_of_depths(trained, copy, capsys):
+    assert evaluate(copy, trained, "--task", "profile", "--depths", "1,2", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["depth"] for row in rows] == [1, 2]
+    assert rows[0]["latency_ms"] > 0
+    assert {record.identity["task"] for record in read_records([copy / "records.jsonl"])} == {"profile"}
+    for wrong, message in ((["--task", "profil"], "did you mean 'profile'"), (["--task", "diagnose"], "has no depths"),
+                           (["--task", "profile", "--cache", "exact"], "--task and --cache each choose")):  # fmt: skip
+        assert evaluate(copy, trained, *wrong) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_rows_and_records(trained, copy, capsys):
     assert evaluate(copy, trained, "--depths", "8,1,8,3", "--json", "--tag", "first") == 0
     rows = json.loads(capsys.readouterr().out)

@@ -50,7 +50,7 @@ def test_columns_find_their_records(chase_run, tmp_path):
     columns = [Column("a", "accuracy", "accuracy", depth=2, difficulty=2), Column("b", "accuracy", "exact", depth=4)]
     found = task.evaluate(opened, Selection(limit=64, show=False), columns)
     for column in columns:
-        asked = task.asked(Where("pointer-chase", "test", 64), column, opened.config.model.shape, 1)
+        asked = task.asked(Where("pointer-chase", "test", 64), column)
         (record,) = [r for r in found.records if all(r.identity[name] == value for name, value in asked.items())]
         assert column.metric in record.metrics
 

@@ -12,6 +12,7 @@ sequence has room, and 'all' of the trained difficulties together; --difficulty 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from scse.cli.common import (
     Arguments,
@@ -24,6 +25,10 @@ from scse.cli.common import (
     require_positive,
 )
 
+if TYPE_CHECKING:
+    from scse.runs import Run
+    from scse.tasks import Evaluated, Selection
+
 DEPTHS = [1, 2, 4, 8, 12, 16, 24, 32, 48]
 
 
@@ -34,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--difficulty", type=positive_ints, metavar="N,N", help="of a problem: how hard the answers are"
     )
+    parser.add_argument("--task", metavar="N", help="another task of depths by name, such as one of your own")
     add_precision(parser)
     add_compile(parser)
     add_evaluation(parser)
@@ -42,22 +48,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: Arguments) -> None:
     from scse.errors import UserError
     from scse.machine import keep_freed_memory
-    from scse.tasks.accuracy import Accuracy
-    from scse.tasks.perplexity import CachedPerplexity, Perplexity
+    from scse.tasks import TASKS
 
     require_positive(args, "batch", "limit")
-    if args.difficulty and args.cache:
-        raise UserError("--difficulty counts right answers and --cache measures perplexity; leave one of them out")
+    ways = [name for name in ("task", "difficulty", "cache") if getattr(args, name)]
+    if len(ways) > 1:
+        raise UserError(f"--{ways[0]} and --{ways[1]} each choose what is measured; keep one of them")
+    if args.task and not TASKS.find(args.task).counts_loops:
+        raise UserError(f"the task '{args.task}' has no depths; it has a command of its own, or a column in a suite")
     keep_freed_memory()
     with opened_together(args) as (opened, selection):
-        if args.difficulty or (opened.config.problem and not args.cache):
-            found = Accuracy().at(opened, selection, args.depths, args.difficulty)
-        elif not args.cache:
-            found = Perplexity().at(opened, selection, args.depths)
-        elif opened.here.leads:
-            found = CachedPerplexity().at(opened, selection, args.depths, args.cache)
-        else:
+        found = evaluated(args, opened, selection)
+        if found is None:
             return
         found.keep(opened)
         if opened.here.leads:
             print_rows(found.rows, args.json, title=found.title)
+
+
+def evaluated(args: Arguments, opened: Run, selection: Selection) -> Evaluated | None:
+    """What was asked for; None in a process that has no part in it."""
+    from scse.tasks import TASKS, Column
+    from scse.tasks.accuracy import Accuracy
+    from scse.tasks.perplexity import CachedPerplexity, Perplexity
+
+    if args.task:
+        task = TASKS.find(args.task)
+        columns = [Column(f"T={depth}", task.name, depth=depth) for depth in args.depths]
+        return task.evaluate(opened, selection, columns) if task.spreads or opened.here.leads else None
+    if args.cache:
+        return CachedPerplexity().at(opened, selection, args.depths, args.cache) if opened.here.leads else None
+    if args.difficulty or opened.config.problem:
+        return Accuracy().at(opened, selection, args.depths, args.difficulty)
+    return Perplexity().at(opened, selection, args.depths)

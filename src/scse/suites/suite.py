@@ -20,7 +20,7 @@ from scse.problems import PROBLEMS
 from scse.records import Record
 from scse.suites.statements import Claim, Place, Printed, Value
 from scse.tasks import TASKS, Column, Where
-from scse.tasks.base import PROFILED_SEQUENCES
+from scse.tasks.base import PROFILED_SEQUENCES, random_tokens
 
 DEFAULT_SEEDS = (0, 1, 2)
 EXPANDED_SEEDS = (0, 1, 2, 3, 4)
@@ -173,9 +173,10 @@ def evaluation(preset: Preset, arm: Arm, column: Column) -> dict[str, Any] | Non
     corpus = preset.corpus(arm, column)
     if corpus is None:
         return None
-    where = Where(_short(corpus), preset.split(column), preset.limit)
     shape = _shape(arm.family, tuple(preset.settings(arm).items()))
-    return TASKS.find(column.task).asked(where, column, shape, arm.sequences)
+    random = random_tokens(arm.sequences, shape.context)
+    where = Where(_short(corpus), preset.split(column), preset.limit, random=random)
+    return TASKS.find(column.task).asked(where, column)
 
 
 @lru_cache(maxsize=1024)

@@ -40,7 +40,7 @@ class Accuracy(Task):
     counts_loops = True
     spreads = True
 
-    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+    def asked(self, where: Where, column: Column) -> dict[str, Any]:
         return where.asks(self.name, column.depth, settings=_settings(column.difficulty))
 
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:

@@ -41,7 +41,7 @@ class Adaptive(Task):
     name = "adaptive"
     spreads = True
 
-    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+    def asked(self, where: Where, column: Column) -> dict[str, Any]:
         settings = in_suites((), where.limit)
         return where.asks("perplexity", adaptive=settings.identity(column.budget, "offline"))
 

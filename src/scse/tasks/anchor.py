@@ -57,7 +57,7 @@ class Diagnose(Task):
 
     name = "diagnose"
 
-    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+    def asked(self, where: Where, column: Column) -> dict[str, Any]:
         batch, batches = diagnosed_batches(where.limit)
         return replace(where, limit=batch * batches).asks(self.name, column.depth)
 
@@ -100,7 +100,7 @@ class Steering(Task):
 
     name = "steering"
 
-    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+    def asked(self, where: Where, column: Column) -> dict[str, Any]:
         return replace(where, limit=STEERED_INPUTS).asks(self.name, column.depth)
 
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
@@ -127,7 +127,7 @@ class Theory(Task):
     name = "theory"
     first, order, inputs = 8, 8, 2
 
-    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+    def asked(self, where: Where, column: Column) -> dict[str, Any]:
         return self._asks(where, column.depth, self.first, self.order, self.inputs)
 
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:

@@ -101,12 +101,13 @@ class Selection:
 
 @dataclass(frozen=True)
 class Where:
-    """The text of an evaluation as its record states it."""
+    """The text of an evaluation as its record states it, and the `random` tokens of a task that reads no text."""
 
     dataset: str
     split: str
     limit: int | None = None
     tag: str = ""
+    random: str = ""
 
     @classmethod
     def of(cls, corpus: Corpus, split: TokenSplit, selection: Selection) -> Where:
@@ -116,6 +117,11 @@ class Where:
         """The part of a record's identity that says what was evaluated."""
         stated = {"dataset": self.dataset, "split": self.split, "limit": self.limit, "tag": self.tag}
         return {**stated, "depth": depth, "task": task, "adaptive": None, **more}
+
+
+def random_tokens(sequences: int, length: int) -> str:
+    """What a record calls random tokens that were read in the place of a text."""
+    return f"random {sequences} × {length}"
 
 
 @dataclass(frozen=True)
@@ -151,9 +157,9 @@ class Task(ABC):
     counts_loops: ClassVar[bool] = False
     spreads: ClassVar[bool] = False
 
-    @abstractmethod
-    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
-        """What identifies the record behind a column, for a model of this shape."""
+    def asked(self, where: Where, column: Column) -> dict[str, Any]:
+        """What identifies the record behind a column: text and depth, unless a task is told more than these."""
+        return where.asks(self.name, column.depth)
 
     @abstractmethod
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scse.tasks.base import (
     Column,
@@ -36,9 +36,6 @@ class Completion(Task):
     name = "completion"
     counts_loops = True
     spreads = True
-
-    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
-        return where.asks(self.name, column.depth)
 
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
         return self.at(run, selection, depths_of(columns))

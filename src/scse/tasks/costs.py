@@ -17,6 +17,7 @@ from scse.tasks.base import (
     depths_of,
     distinct,
     infers,
+    random_tokens,
     record_of,
     title_of,
     without,
@@ -37,8 +38,8 @@ class Profile(Task):
     name = "profile"
     counts_loops = True
 
-    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
-        return self._where(sequences, shape.context).asks(self.name, column.depth)
+    def asked(self, where: Where, column: Column) -> dict[str, Any]:
+        return Where(where.random, "").asks(self.name, column.depth)
 
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
         return self.at(run, depths_of(columns), selection.sequences, show=selection.show)
@@ -60,16 +61,12 @@ class Profile(Task):
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         length = length or run.config.model.shape.context
         rows = [asdict(row) for row in profile(run.model, distinct(depths), batch, length, repeats, show)]
-        where = self._where(batch, length, tag)
+        where = Where(random_tokens(batch, length), "", tag=tag)
         records = [record_of(run, where.asks(self.name, int(r["depth"])), without(r, "depth"), "") for r in rows]
         return Evaluated(rows, records, f"{run.folder}: {batch} sequences of {length} tokens")
 
     def tokens(self, limit: int | None, shape: Shape, sequences: int) -> float:
         return sequences * shape.context * (REPEATS + 2)
-
-    @staticmethod
-    def _where(sequences: int, length: int, tag: str = "") -> Where:
-        return Where(f"random {sequences} × {length}", "", None, tag)
 
 
 class Size(Task):
@@ -77,7 +74,7 @@ class Size(Task):
 
     name = "size"
 
-    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+    def asked(self, where: Where, column: Column) -> dict[str, Any]:
         return Where("", "").asks(self.name)
 
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
@@ -96,7 +93,7 @@ class Pareto(Task):
 
     name = "pareto"
 
-    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+    def asked(self, where: Where, column: Column) -> dict[str, Any]:
         if column.budget is None:
             return where.asks(self.name, column.depth)
         return where.asks(self.name, adaptive=in_suites((), where.limit).identity(column.budget, "online"))

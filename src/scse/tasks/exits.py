@@ -24,7 +24,7 @@ class Exits(Task):
 
     name = "exits"
 
-    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+    def asked(self, where: Where, column: Column) -> dict[str, Any]:
         return where.asks(self.name, settings=_settings(column.rule or RULE))
 
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:

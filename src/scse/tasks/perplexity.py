@@ -21,7 +21,6 @@ from scse.tasks.base import (
 )
 
 if TYPE_CHECKING:
-    from scse.config.model import Shape
     from scse.runs import Run
 
 
@@ -31,9 +30,6 @@ class Perplexity(Task):
     name = "perplexity"
     counts_loops = True
     spreads = True
-
-    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
-        return where.asks(self.name, column.depth)
 
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
         return self.at(run, selection, depths_of(columns))
@@ -61,7 +57,7 @@ class CachedPerplexity(Task):
     name = "cached"
     counts_loops = True
 
-    def asked(self, where: Where, column: Column, shape: Shape, sequences: int) -> dict[str, Any]:
+    def asked(self, where: Where, column: Column) -> dict[str, Any]:
         return where.asks(self.name, column.depth, settings={"cache": "exact"})
 
     def evaluate(self, run: Run, selection: Selection, columns: Sequence[Column]) -> Evaluated:
