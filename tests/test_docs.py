@@ -84,7 +84,7 @@ def test_the_tables_of_defaults_are_the_programs():
         assert "x" in name or f"| `{name}` | {' | '.join(map(str, sizes))} |" in text
     config = assemble("scse", {"steps": 1})
     (table,) = re.findall(r"\| option \| default \|(?:.*\n)+?\n", text)
-    for cells in (line.strip("| ").split(" | ") for line in table.splitlines()[2:]):
+    for cells in (line.strip("| ").split(" | ") for line in table.strip().splitlines()[2:]):
         for names, values in (cells[:2], cells[-2:]):
             stated = zip(re.findall(r"`(\w+)`", names), re.split(r"[,;] ", values), strict=True)
             for name, value in stated:
