@@ -71,7 +71,7 @@ def test_names_of_devices(machine):
     (0, "mps", "use --device cpu"),
     (1, "cuda:3", "torch sees only cuda:0"),
     (2, "cuda:3", "torch sees cuda:0 to cuda:1"),
-    (2, "cuda:x", "'cuda:N' is the N-th GPU"),
+    (2, "cuda:x", "cuda:N, the N-th GPU"),
     (2, "cpu:1", "unknown device 'cpu:1'"),
     (2, "cudaa", "did you mean 'cuda'"),
 ])  # fmt: skip
