@@ -24,7 +24,8 @@ import realslurm
 from runs import write_corpus
 
 SCSE = [sys.executable, "-m", "scse"]
-STEPS = int(os.environ.get("SCSE_CLUSTER_STEPS", "60"))
+STEPS = int(os.environ.get("SCSE_CLUSTER_STEPS", "0"))  # 0: as many as do not fit into the shortest time limit here
+LONGER_THAN_A_LIMIT = 75  # seconds of steps; a job of a minute has time for some forty
 happened: Counter[str] = Counter()
 
 
@@ -32,6 +33,14 @@ def suite(place: Path, action: str, runs: str, *extra: str) -> list[str]:
     chosen = ["--data", place / "corpus", "--cache-dir", place / "cache", "--runs", place / runs, "--steps", STEPS]
     chosen += ["--only", "scse,scse-initial", "--seeds", "0,1", "--depths", "8", "--limit", "2", "--json", *extra]
     return [*SCSE, "suite", action, "anchor-design", *map(str, chosen)]
+
+
+def steps_that_take(seconds: float, place: Path) -> int:
+    """As many steps as this machine needs so long for, by the speed of a few."""
+    ask([*suite(place, "run", "probe"), "--only", "scse", "--seeds", "0", "--steps", "12"])
+    (metrics,) = (place / "probe").glob("*/seed*/metrics.jsonl")
+    times = [row["seconds"] for row in map(json.loads, metrics.read_text().splitlines()) if "seconds" in row]
+    return max(60, round(seconds / sorted(times)[len(times) // 2]))
 
 
 def ask(command: list[str], code: int = 0) -> dict:
@@ -165,6 +174,8 @@ def main() -> int:
     place.chmod(0o755)
     begin = time.monotonic()
     write_corpus(place / "corpus", words=12_000)
+    global STEPS
+    STEPS = STEPS or steps_that_take(LONGER_THAN_A_LIMIT, place)
     assert ask(suite(place, "run", "undisturbed"))["done"] == 4
     with realslurm.Cluster(place) as cluster:
         print(cluster.say("sinfo", "--version").strip(), "on", os.uname().release)
