@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,26 @@ def test_faults_in_lines_are_placed(line: bytes, message: str, tmp_path: Path) -
     (tmp_path / "lambada" / "test.txt").write_bytes(b"a passage\n" + line + b"\n")
     with pytest.raises(UserError, match=message):
         documents("lambada", "test", tmp_path)
+
+
+def test_the_whole_of_a_corpus_trains_on_all_but_the_papers_other_splits(
+    tmp_path: Path, monkeypatch, write_jsonl: Writer
+) -> None:
+    for name in ("openwebtext", "c4"):
+        monkeypatch.setitem(NAMED, f"{name}-whole", replace(NAMED[f"{name}-whole"], slices=replace(SMALL, whole=True)))
+    write_jsonl(tmp_path / "openwebtext" / "train.jsonl", numbered(0, 20))
+    write_gzip(tmp_path / "c4" / "en" / "c4-train.00000-of-01024.json.gz", numbered(0, 8))
+    write_gzip(tmp_path / "c4" / "en" / "c4-train.00001-of-01024.json.gz", numbered(8, 20))
+    write_gzip(tmp_path / "c4" / "en" / "c4-validation.00000-of-00008.json.gz", numbered(50, 60))
+    for name in ("openwebtext", "c4"):
+        assert documents(f"{name}-whole", "train", tmp_path) == numbered(0, 5) + numbered(10, 20)
+        for split in ("validation", "test", "heldout"):
+            assert documents(f"{name}-whole", split, tmp_path) == documents(name, split, tmp_path, SMALL)
+
+
+def test_slices_state_what_they_stated_before_there_were_whole_ones() -> None:
+    assert Slices(5, 2, 3, 2).stated() == {"train": 5, "validation": 2, "test": 3, "heldout": 2}
+    assert Slices(5, whole=True).stated()["whole"] is True
 
 
 def test_slice_sizes_are_part_of_the_cache_key(tmp_path: Path, write_jsonl: Writer) -> None:

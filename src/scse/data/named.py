@@ -6,7 +6,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from scse.data.sources import (
     document_split,
     documents_of,
     first_files,
+    sliced_splits,
     stream_split,
     wikitext_split,
     windowed_splits,
@@ -34,13 +35,16 @@ ROW_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
 
 @dataclass(frozen=True)
 class NamedCorpus:
-    """A published corpus. `running`: its rows are lines of one text, not documents."""
+    """A published corpus. `running`: its rows are lines of one text, not documents. `folder` is where its files lie if
+    that is not called like it.
+    """
 
     hub: hub.HubDataset
     splits: tuple[str, ...] = ("train", "validation", "test")
     running: bool = False
     slices: Slices | None = None
     hub_heldout: str | None = None
+    folder: str = ""
 
     def expected_files(self) -> str:
         names = ", ".join(f"{split}.txt" if self.running else f"{split}.jsonl" for split in self.splits)
@@ -71,6 +75,16 @@ NAMED: dict[str, NamedCorpus] = {
 }
 
 
+def _whole(name: str) -> NamedCorpus:
+    """All of a corpus for training, with the other splits of the paper's slices beside it."""
+    corpus = NAMED[name]
+    assert corpus.slices is not None
+    return replace(corpus, slices=replace(corpus.slices, whole=True), folder=name)
+
+
+NAMED |= {f"{name}-whole": _whole(name) for name in ("openwebtext", "c4")}
+
+
 def open_named(name: str, data_dir: str | None, slices: Slices | None, ledger: Ledger) -> CorpusSource:
     corpus = NAMED[name]
     slices = (slices or corpus.slices) if corpus.slices else None
@@ -97,8 +111,8 @@ def _local_folder(name: str, corpus: NamedCorpus, data_dir: str | None) -> Path 
     root = expand(chosen)
     if not root.is_dir():
         raise UserError(f"the data folder {root} does not exist; correct --data-dir or SCSE_DATA")
-    config = corpus.hub.config or name
-    for folder in (root / name / config, root / name):
+    config = corpus.hub.config or corpus.folder or name
+    for folder in (root / (corpus.folder or name) / config, root / (corpus.folder or name)):
         if folder.is_dir():
             return folder
     return None
@@ -150,8 +164,8 @@ def _sliced(
     splits: dict[str, SplitSource] = {}
     used: list[SourceFile] = []
     if "train" in files:
-        train = first_files(files["train"], slices.needed, ledger)
-        splits = windowed_splits(name, lambda: documents_of(train), slices.windows())
+        train = files["train"] if slices.needed is None else first_files(files["train"], slices.needed, ledger)
+        splits = sliced_splits(name, lambda: documents_of(train), slices)
         used += train
     if corpus.hub_heldout:
         splits.pop("heldout", None)
@@ -159,7 +173,7 @@ def _sliced(
         held = first_files(files["validation"], slices.heldout, ledger)
         splits["heldout"] = _heldout(name, held, slices.heldout)
         used += held
-    return _corpus(name, splits, used, {"slices": asdict(slices)}, ledger)
+    return _corpus(name, splits, used, {"slices": slices.stated()}, ledger)
 
 
 def _heldout(name: str, files: Sequence[SourceFile], examples: int) -> SplitSource:
@@ -202,7 +216,7 @@ def _corpus(
 
 def _from_hub(name: str, corpus: NamedCorpus, slices: Slices | None, data_dir: str | None) -> CorpusSource:
     where = data_dir or os.environ.get("SCSE_DATA") or "DIR"
-    place = f"{corpus.expected_files()} in {where}/{name}"
+    place = f"{corpus.expected_files()} in {where}/{corpus.folder or name}"
     remedy = f"put {place} and name {where} with --data-dir or SCSE_DATA"
     relatives = [other for other in NAMED if _related(name, other) and in_data_folder(other, data_dir)]
     if relatives:
@@ -215,11 +229,11 @@ def _from_hub(name: str, corpus: NamedCorpus, slices: Slices | None, data_dir: s
     if slices is None:
         splits = {split: _hub_split(f"{name} {split}", corpus, partial(rows, split)) for split in corpus.splits}
         return CorpusSource(name, splits, (), settings)
-    splits = windowed_splits(name, partial(rows, "train"), slices.windows())
+    splits = sliced_splits(name, partial(rows, "train"), slices)
     if corpus.hub_heldout:
         heldout = {"heldout": (0, slices.heldout)}
         splits |= windowed_splits(name, partial(rows, corpus.hub_heldout), heldout)
-    return CorpusSource(name, splits, (), settings | {"slices": asdict(slices)})
+    return CorpusSource(name, splits, (), settings | {"slices": slices.stated()})
 
 
 def _related(name: str, other: str) -> bool:

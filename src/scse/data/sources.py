@@ -34,22 +34,34 @@ class Slices:
     """How a corpus that is published in one long training split is divided, counted in examples.
 
     `validation` follows `train` and `test` follows `validation`. `heldout` is taken from the published validation
-    split where there is one, and otherwise starts where `validation` starts.
+    split where there is one, and otherwise starts where `validation` starts. With `whole` training has what follows
+    `test` too: all that is published but validation, test and a `heldout` that starts there.
     """
 
     train: int
     validation: int = 4096
     test: int = 4096
     heldout: int = 4096
+    whole: bool = False
 
     def __post_init__(self) -> None:
         for name, size in asdict(self).items():
-            if size < 1:
+            if size < 1 and name != "whole":
                 raise UserError(f"slice '{name}' must be at least 1 example, got {size}")
 
     @property
-    def needed(self) -> int:
-        return max(self.train + self.validation + self.test, self.train + self.heldout)
+    def kept_from_training(self) -> tuple[int, int]:
+        """The range of examples that none but validation, test and heldout read."""
+        return self.train, self.train + max(self.validation + self.test, self.heldout)
+
+    @property
+    def needed(self) -> int | None:
+        """How many examples are read; None: all there are."""
+        return None if self.whole else self.kept_from_training[1]
+
+    def stated(self) -> dict[str, object]:
+        """What tells its tokens from those of other slices."""
+        return {name: value for name, value in asdict(self).items() if name != "whole" or value}
 
     def windows(self) -> dict[str, tuple[int, int]]:
         """The range of examples of the training split that makes up each of our splits."""
@@ -125,6 +137,19 @@ def windowed_splits(
         return SplitSource(label, lambda: window(documents, start, stop, label), True, stop - start)
 
     return {split: one(split, start, stop) for split, (start, stop) in windows.items()}
+
+
+def sliced_splits(name: str, documents: Callable[[], Iterator[Pieces]], slices: Slices) -> dict[str, SplitSource]:
+    """The splits of one long sequence of documents."""
+    splits = windowed_splits(name, documents, slices.windows())
+    if slices.whole:
+        splits["train"] = SplitSource(f"{name} train", lambda: all_but(documents, *slices.kept_from_training), True)
+    return splits
+
+
+def all_but(documents: Callable[[], Iterator[Pieces]], start: int, stop: int) -> Iterator[Pieces]:
+    """Documents outside of [start, stop)."""
+    return (document for number, document in enumerate(documents()) if not start <= number < stop)
 
 
 def stream_split(label: str, files: Sequence[SourceFile]) -> SplitSource:
