@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scse.errors import UserError
 from scse.precision import EXACT
-from scse.records import Record, read_records
+from scse.records import read_records
 from scse.records.store import FILE
 from scse.tasks.base import Column, Evaluated, Selection, Task, Where, depths_of, record_of, title_of
 
@@ -40,15 +40,13 @@ def diagnosed_batches(limit: int | None) -> tuple[int, int]:
     return min(limit, BATCH), 1
 
 
-def with_slow_numbers_of(run: Run, records: Sequence[Record]) -> list[Record]:
-    """Records that will replace those of the same evaluation, with the gains and expansions that only these have."""
+def measured_before(run: Run) -> dict[tuple[str, str], dict[str, float]]:
+    """The gains and expansions that the run's records have, by evaluation and text."""
     path = run.folder / FILE
-    known = {(old.key, old.facts["data"]): old.metrics for old in read_records([path])} if path.is_file() else {}
-    found = []
-    for record in records:
-        before = known.get((record.key, record.facts["data"]), {})
-        slow = {name: before[name] for name in GAINS if name in before}
-        found.append(replace(record, metrics={**slow, **record.metrics}))
+    found = {}
+    for record in read_records([path]) if path.is_file() else ():
+        slow = {name: record.metrics[name] for name in GAINS if name in record.metrics}
+        found[record.key, str(record.facts.get("data"))] = slow
     return found
 
 
@@ -73,6 +71,7 @@ class Diagnose(Task):
         from scse.progress import progress
 
         corpus, split = selection.open(_exact(run))
+        before = measured_before(run)  # a quicker diagnosis replaces a record, and must not lose these
         with progress("diagnosing", steps * batches, "steps", enabled=selection.show) as meter:
             found = diagnose(run.model, split.tokens, steps, selection.batch, batches, gains, meter)
         where = Where.of(corpus, split, replace(selection, limit=selection.batch * batches))
@@ -85,7 +84,8 @@ class Diagnose(Task):
         for row in rows:
             numbers = {name: value for name, value in row.items() if isinstance(value, float)}
             records.append(record_of(run, where.asks(self.name, row["step"], **told), numbers, split.digest))
-        records = with_slow_numbers_of(run, records)
+            slow = before.get((records[-1].key, split.digest), {})
+            records[-1] = replace(records[-1], metrics={**slow, **numbers})
         faults = broken_claims(run.model.recurrence, found)
         notes = [str(judge(found, trained))] if any(row.expansion is not None for row in found) else []
         return Evaluated(rows, records, title_of(run, where), notes, faults)
