@@ -32,6 +32,17 @@ def test_every_record_says_where_it_comes_from():
         assert record.identity["trained_steps"] == 400
 
 
+def test_the_run_at_the_papers_size_says_what_the_reading_says():
+    records = read_records([RESULTS.parent / "wikitext-2-22m" / "records.jsonl"])
+    ppl = {r.depth: r.metrics["ppl"] for r in records if r.identity["task"] == "perplexity"}
+    reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
+    who = {(r.identity["model"]["family"], r.seed, r.identity["trained_steps"]) for r in records}
+    assert who == {("looped", 0, 1200)}
+    assert all(f"{value:.2f}" in reading for value in ppl.values())
+    assert min(ppl, key=ppl.__getitem__) == 8
+    assert [round(ppl[depth] / ppl[8], 3) for depth in (24, 48)] == [1.038, 1.109]
+
+
 def test_the_longer_runs_say_what_the_reading_says():
     records = read_records([RESULTS.parent / "mini-wikitext-2-2000" / "records.jsonl"])
     ppl = {(r.identity["model"]["family"], r.depth): round(r.metrics["ppl"], 2) for r in records}
