@@ -29,7 +29,7 @@ from scse.files import file_hash, read_sealed, replacing, write_sealed
 from scse.progress import SILENT, Meter
 
 FORMAT = 1
-SHARD_CHARACTERS = 1 << 23
+SHARD_CHARACTERS = 1 << 22  # the last ones of a split are not done at the same moment: about half of one is lost
 SECONDS_BETWEEN_LOOKS = 1.0
 
 
