@@ -56,7 +56,6 @@ class Registry(Generic[T]):
         self.kind, self.hint = kind, hint
         self.aliases = dict(aliases or {})
         self._items = {item.name: item for item in items}
-        self._origins: dict[str, Guest] = {}
 
     def register(self, item: T) -> T:
         """Add something from outside the package; a name that is taken is an error, never a replacement."""
@@ -65,8 +64,7 @@ class Registry(Generic[T]):
             raise UserError(f"there is already a {self.kind} '{name}'; register yours under another name")
         self._items[name] = item
         if (guest := _arriving.get()) is not None:
-            self._origins[name] = guest
-            _brought[str(getattr(item, "table", "")), name] = guest
+            _brought[_table(item), name] = guest
         return item
 
     def find(self, name: str) -> T:
@@ -77,7 +75,7 @@ class Registry(Generic[T]):
 
     def origin(self, name: str) -> Guest | None:
         """Who brought the thing of this name; None for the package's own."""
-        return self._origins.get(name)
+        return who_brought(_table(self._items[name]), name) if name in self._items else None
 
     def names(self) -> list[str]:
         return list(self._items)
@@ -92,11 +90,16 @@ class Registry(Generic[T]):
         return len(self._items)
 
 
+def _table(item: Named) -> str:
+    """Where things of this kind are kept ("module:NAME"); empty for those that no table of the package takes."""
+    return str(getattr(item, "table", ""))
+
+
 def register(item: T) -> T:
     """Add a thing of your own to the table of its kind: a `Family`, `Task`, `Suite`, `DocumentCorpus`, `ExitRule`,
     `DepthSampler` or `Term`, or a subclass of `Problem`. A name that is taken is an error, never a replacement.
     """
-    module, _, name = getattr(item, "table", "").partition(":")
+    module, _, name = _table(item).partition(":")
     if not name:
         raise UserError(f"cannot register {item!r}: it is none of the kinds of things that scse.register takes")
     table: Registry[T] = getattr(importlib.import_module(module), name)

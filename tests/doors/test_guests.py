@@ -202,7 +202,7 @@ def test_an_installed_package_announces_itself(tmp_path, monkeypatch):
         "def more():\n    scse.register(Another())\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    for table, contents in ((registry, "_present"), (RULES, "_items"), (RULES, "_origins")):
+    for table, contents in ((registry, "_present"), (RULES, "_items"), (registry, "_brought")):
         monkeypatch.setattr(table, contents, dict(getattr(table, contents)))
     import_installed_guests()
     import_installed_guests()
