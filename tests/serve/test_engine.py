@@ -366,7 +366,14 @@ def test_a_head_laid_out_anew_says_the_same(monkeypatch, tied):
 def test_the_likeliest_token_is_the_first_of_the_largest():
     logits = torch.tensor([[0.0, 2.0, 2.0, 1.0], [-3.0, -5.0, -3.0, -3.0]])
     for kind in (torch.float32, torch.float64, torch.bfloat16):
-        assert likeliest(logits.to(kind)) == [1, 0]
+        assert likeliest(logits.to(kind)) == ([1, 0], [True, True])
+
+
+def test_a_row_with_anything_that_is_no_number_is_told():
+    nan, inf = float("nan"), float("inf")
+    rows = torch.tensor([[0.0, 2.0, 1.0], [0.0, nan, 1.0], [inf, 0.0, 1.0], [-inf, -inf, -inf], [-inf, 0.0, 1.0]])
+    for kind in (torch.float32, torch.float64, torch.bfloat16):
+        assert likeliest(rows.to(kind))[1] == [True, False, False, False, True]
 
 
 def test_every_entry_is_free_once_and_again_when_all_have_left(model):

@@ -38,6 +38,8 @@ class Engine:
         nothing = torch.zeros(1, 1, dtype=torch.long, device=model.device)
         settle(model, nothing, KVCache(model, 1, 1).append(1), Depth(1))
         self._in_step, self.head = model.recurrence.step_dependent, Head(model)
+        depths = range(self.limits.loops + 1)
+        self._flops = [token_flops(model.config.shape, model.recurrence.body_applications(t)) for t in depths]
         self._news = threading.Condition()
         self._arrived: deque[Sequence] = deque()
         self._waiting = 0
@@ -287,8 +289,7 @@ class Engine:
         self._settle_landed()
         rows, self._at_head = self._at_head, []
         logits = self.head(torch.stack([outputs for _, outputs, _ in rows]))
-        sound = logits.sum(1).isfinite().tolist()
-        best = likeliest(logits)
+        best, sound = likeliest(logits)
         self._patience.read(time.perf_counter() - begin)
         self.counters.heads += 1
         self.counters.head_rows += len(rows)
@@ -316,7 +317,8 @@ class Engine:
             counters.first_token.add(time.monotonic() - sequence.arrived)
         counters.new_tokens += 1
         counters.new_token_loops += loops
-        self._count_flops(loops, wanted.loops)
+        counters.flops += self._flops[loops]
+        counters.full_flops += self._flops[wanted.loops]
         sequence.tokens.append(picked)
         sequence.spent += loops
         if picked == wanted.stop:
@@ -359,8 +361,3 @@ class Engine:
         self._reset()
         for sequence in lost:
             self._tell_end(sequence, "failed", "the server made a mistake; its log says more")
-
-    def _count_flops(self, loops: int, most: int) -> None:
-        shape, recurrence = self.model.config.shape, self.model.recurrence
-        self.counters.flops += token_flops(shape, recurrence.body_applications(loops))
-        self.counters.full_flops += token_flops(shape, recurrence.body_applications(most))

@@ -212,10 +212,8 @@ class PagedLoop:
         return PagedLayers(self.view, self.entries, body * self.view.cache.layers)
 
     def energy(self, added: Tensor) -> Tensor:
-        place = self.view.places.lanes, self.depths
-        total: Tensor = self.view.cache.energies[place] + added.sum(1)
-        self.view.cache.energies[place] = total
-        return total
+        sums, rows = self.view.cache.energies.view(-1), self.entries.rows
+        return sums.index_add_(0, rows, added.sum(1)).index_select(0, rows)
 
 
 @dataclass(frozen=True)
@@ -231,15 +229,19 @@ class Entries:
     fresh: bool = False
 
     @cached_property
+    def rows(self) -> Tensor:
+        """Of the store's table [R]"""
+        return self.store.rows(self.places.lanes, self.slots)
+
+    @cached_property
     def written(self) -> Tensor:
         """Of the new positions [R·L]"""
-        places = self.places
-        return self.store.claim(places.lanes, self.slots, places.columns, self.fresh).flatten()
+        return self.store.claim(self.rows, self.places.columns, self.fresh).flatten()
 
     @cached_property
     def read(self) -> Tensor:
         """Of all positions so far, 0 where a row is shorter than the longest [R·n]"""
-        return self.store.table[self.places.lanes, self.slots, : self.places.longest].flatten()
+        return self.store.entries(self.rows, self.places.longest).flatten()
 
 
 @dataclass(frozen=True)

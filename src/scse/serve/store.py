@@ -20,6 +20,7 @@ class Store:
         self._weight = weight.detach()
         self._entry = (2, shape.kv_heads or shape.heads, shape.head_width)
         self.table = torch.zeros(lanes, slots * bool(layers), shape.context, dtype=torch.long, device=weight.device)
+        self._rows = self.table.flatten(0, 1)
         self.reserved = 0
         self._clear()
 
@@ -41,18 +42,26 @@ class Store:
     def used(self) -> int:
         return len(self._free) - self._left
 
-    def claim(self, lanes: Tensor, slots: Tensor, columns: Tensor, fresh: bool) -> Tensor:
+    def rows(self, lanes: Tensor, slots: Tensor) -> Tensor:
+        """Where the table's rows for some lanes at one slot of each lie, one after the other."""
+        return lanes * self.table.shape[1] + slots
+
+    def entries(self, rows: Tensor, length: int) -> Tensor:
+        """Those of the first columns of some rows [R, length]"""
+        return self._rows[:, :length].index_select(0, rows)
+
+    def claim(self, rows: Tensor, columns: Tensor, fresh: bool) -> Tensor:
         """The entries of some columns [R, L], new ones where there were none; `fresh`: where nobody has any."""
-        place = lanes[:, None], slots[:, None], columns
+        place = rows[:, None], columns
         if fresh:
-            self.table[place] = taken = self._take(columns.numel()).view(columns.shape)
+            self._rows[place] = taken = self._take(columns.numel()).view(columns.shape)
             return taken
-        found = self.table[place]
+        found = self._rows[place]
         missing = found == 0
         count = int(missing.sum())
         if count:
             found[missing] = self._take(count)
-            self.table[place] = found
+            self._rows[place] = found
         return found
 
     def release(self, lane: int) -> None:
