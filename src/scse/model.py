@@ -29,7 +29,7 @@ from scse.nn.loss import counted, head_nll, token_nll
 from scse.nn.products import ROUNDED, FewRows, RoundedLinear, turn
 from scse.precision import BFLOAT16, EXACT
 from scse.recurrence import Frame, Memory, Recurrence, build
-from scse.recurrence.base import Unit, by_layer
+from scse.recurrence.base import Rows, Unit, by_layer
 from scse.trajectory import PARTS, Trajectory, record
 
 
@@ -56,7 +56,7 @@ class State:
         """Δ_t = h_t − h*"""
         return self.recurrence.coordinates.deviation(self.z, self.frame)
 
-    def rows(self, keep: Tensor) -> State:
+    def rows(self, keep: Rows) -> State:
         """The state of some rows of the batch."""
         memory = None if self.memory is None else self.memory.rows(keep)
         return replace(self, z=self.z[keep], frame=self.frame.rows(keep), memory=memory)

@@ -11,8 +11,9 @@ import torch
 
 from scse.evaluation.rules import RULES, ExitRule
 from scse.generation import GREEDY, Depth, Generation, Sampling, stream
+from scse.generation.sampling import likeliest
 from scse.serve.engine import Engine
-from scse.serve.head import Head, Patience, likeliest
+from scse.serve.head import Head, Patience
 from scse.serve.limits import Limits, Refused
 from scse.serve.sequence import Sequence, Wanted
 from tinymodels import SHAPES, TINY, tiny

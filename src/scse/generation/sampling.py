@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from scse.devices import CPU
 from scse.errors import UserError
 
 
@@ -31,8 +33,8 @@ class Sampling:
     def choose(self, logits: Tensor, draws: Sequence[torch.Generator]) -> list[int]:
         """The next token of every row [B, V], each drawn by the host from a generator of its own."""
         if self.temperature == 0:
-            likeliest: list[int] = logits.argmax(-1).tolist()
-            return likeliest
+            best, _ = likeliest(logits)
+            return best
         return [self._draw(row, draw) for row, draw in zip(logits.cpu(), draws, strict=True)]
 
     def _draw(self, logits: Tensor, draws: torch.Generator) -> int:
@@ -62,3 +64,16 @@ class Sampling:
 
 DEFAULT_SAMPLING = Sampling()
 GREEDY = Sampling(temperature=0)
+
+
+def likeliest(logits: Tensor) -> tuple[list[int], list[bool]]:
+    """The first of the largest logits in each row [R, V], and whether it is finite: what is no number is the largest.
+
+    On a processor numpy finds it many times faster.
+    """
+    if logits.device != CPU:
+        most, first = logits.max(-1)
+        return first.tolist(), most.isfinite().tolist()
+    numbers = (logits.float() if logits.dtype.itemsize < 4 else logits).numpy()
+    found = numbers.argmax(1)
+    return found.tolist(), np.isfinite(numbers[np.arange(len(found)), found]).tolist()

@@ -15,7 +15,7 @@ from torch import Tensor
 from scse.errors import UserError
 from scse.generation.fixed import FixedColumn, FixedLayers, FixedLoop
 from scse.recurrence import Recurrence
-from scse.recurrence.base import Frame
+from scse.recurrence.base import Frame, Rows
 
 if TYPE_CHECKING:
     from scse.generation.cache import KVCache
@@ -84,8 +84,8 @@ class CacheView:
             return self._layers(last, shape.coda)
         return LayersView(self, last + (1 + t) * shape.coda, shape.coda, traced=True)
 
-    def rows(self, keep: Tensor) -> CacheView:
-        everyone = torch.arange(self.cache.batch, device=keep.device) if self.chosen is None else self.chosen
+    def rows(self, keep: Rows) -> CacheView:
+        everyone = torch.arange(self.cache.batch, device=self.cache.keys.device) if self.chosen is None else self.chosen
         return replace(self, chosen=everyone[keep], fixed=None)
 
     def of_rows(self, tensor: Tensor, dim: int) -> Tensor:

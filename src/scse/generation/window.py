@@ -12,7 +12,7 @@ from torch import Tensor
 
 from scse.generation.views import visible
 from scse.recurrence import Recurrence
-from scse.recurrence.base import Frame
+from scse.recurrence.base import Frame, Rows
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class PaddedWindow:
     def coda(self, t: int | None = None) -> PaddedLayers:
         return PaddedLayers(self)
 
-    def rows(self, keep: Tensor) -> PaddedWindow:
+    def rows(self, keep: Rows) -> PaddedWindow:
         return PaddedWindow(self.real[keep])
 
     def rest(self, recurrence: Recurrence, t: int, z: Tensor, frame: Frame) -> None:

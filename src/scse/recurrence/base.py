@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from scse.recurrence.recurrence import Recurrence
 
 
+Rows = Tensor | slice  # of a batch: by number, by a mask, or some that follow each other, which copies nothing
+
+
 @dataclass(frozen=True)
 class Frame:
     """What one input fixes for its whole unroll, computed once before the loop.
@@ -42,7 +45,7 @@ class Frame:
     core_values: Tensor | None = None
     coda_values: Tensor | None = None
 
-    def rows(self, keep: Tensor) -> Frame:
+    def rows(self, keep: Rows) -> Frame:
         """The frame of some rows of the batch."""
         return self._map(lambda tensor, _: tensor[keep], self)
 
@@ -154,7 +157,7 @@ class Memory(Protocol):
         """What the coda has seen of the states in which positions ended or, with a t, of those after t loops."""
         ...
 
-    def rows(self, keep: Tensor) -> Memory:
+    def rows(self, keep: Rows) -> Memory:
         """The memory of some rows of the batch."""
         ...
 

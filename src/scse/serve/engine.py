@@ -18,10 +18,11 @@ from torch import Tensor
 
 from scse.flops import token_flops
 from scse.generation import Depth, KVCache, settle
+from scse.generation.sampling import likeliest
 from scse.model import LoopedLM
 from scse.serve.counters import Counters
 from scse.serve.flight import Flight, Landed, gathered
-from scse.serve.head import Head, Patience, likeliest, read
+from scse.serve.head import Head, Patience, read
 from scse.serve.limits import Limits, Refused, check, needed
 from scse.serve.pages import PagedCache
 from scse.serve.sequence import Sequence, Token
@@ -152,6 +153,8 @@ class Engine:
         return len(self._at_head) + sum(len(landed.sequences) for landed in self._landed)
 
     def _collect(self) -> None:
+        if not self._arrived:
+            return
         with self._news:
             arrived, self._arrived = self._arrived, deque()
         for sequence in arrived:

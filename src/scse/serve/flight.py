@@ -14,7 +14,7 @@ from torch import Tensor
 
 from scse.evaluation.rules import NO_PAST, ExitRule
 from scse.model import LoopedLM, State
-from scse.recurrence.base import Frame
+from scse.recurrence.base import Frame, Rows
 from scse.serve.pages import PagedCache, PagedView, Places
 from scse.serve.sequence import Sequence
 
@@ -28,7 +28,7 @@ class Landed:
     taken: Tensor
 
     def keep(self, rows: list[int]) -> Landed:
-        chosen = torch.tensor(rows, dtype=torch.long, device=self.taken.device)
+        chosen = chosen_of(rows, self.taken.device)
         return Landed([self.sequences[row] for row in rows], self.state.rows(chosen), self.taken[chosen])
 
     def outputs(self, model: LoopedLM) -> Tensor:
@@ -36,6 +36,13 @@ class Landed:
         self.state.rest()
         assert self.state.memory is not None
         return model.outputs(self.state.hidden, self.state.memory.coda())
+
+
+def chosen_of(rows: Several[int], device: torch.device) -> Rows:
+    """Rows by their numbers, in order. Those that follow each other are a slice, which copies nothing."""
+    if rows and rows[-1] - rows[0] == len(rows) - 1:
+        return slice(rows[0], rows[-1] + 1)
+    return torch.tensor(rows, dtype=torch.long, device=device)
 
 
 def gathered(all_landed: Several[Landed]) -> Landed:
@@ -98,7 +105,7 @@ class Flight:
         """Go on with these rows alone."""
         if len(rows) == len(self):
             return
-        chosen = torch.tensor(rows, dtype=torch.long, device=self.taken.device)
+        chosen = chosen_of(rows, self.taken.device)
         self.sequences = [self.sequences[row] for row in rows]
         self.depths, self.caps = [self.depths[row] for row in rows], [self.caps[row] for row in rows]
         if not rows:

@@ -18,7 +18,7 @@ from torch import Tensor
 from scse.evaluation.rules import Codas
 from scse.model import LoopedLM
 from scse.recurrence import Recurrence
-from scse.recurrence.base import Frame
+from scse.recurrence.base import Frame, Rows
 from scse.serve.store import Store
 
 
@@ -113,7 +113,7 @@ class Places:
         seen = torch.arange(self.longest, device=self.begins.device)
         return (seen <= self.columns[..., None])[:, None]
 
-    def rows(self, keep: Tensor) -> Places:
+    def rows(self, keep: Rows) -> Places:
         return Places(self.lanes[keep], self.begins[keep], self.count)
 
 
@@ -156,7 +156,7 @@ class PagedView:
         depths, most = torch.cat([view.depths for view in views]), torch.cat([view.most for view in views])
         return PagedView(views[0].cache, Places(lanes, begins, places[0].count), depths, most)
 
-    def rows(self, keep: Tensor) -> PagedView:
+    def rows(self, keep: Rows) -> PagedView:
         return PagedView(self.cache, self.places.rows(keep), self.depths[keep], self.most[keep])
 
     def at(self, depths: Tensor) -> PagedView:
@@ -168,23 +168,26 @@ class PagedView:
         self._rest_in_coda(recurrence, z, frame)
         for further in range(int((self.most - self.depths).max())):
             going = self.depths + further < self.most
-            view = self.rows(going).at(self.depths[going] + further)
-            place = view.places.lanes, view.depths
-            before = self.cache.energies[place]
-            recurrence.remember(t + further, z[going], frame.rows(going), view.loop(t + further))
+            view, states, frames = self.at(self.depths + further), z, frame
+            if not bool(going.all()):
+                keep = going.nonzero().flatten()
+                view, states, frames = view.rows(keep), z[keep], frame.rows(keep)
+            before = view.energies()
+            recurrence.remember(t + further, states, frames, view.loop(t + further))
             if self.cache.rests_unchanged:
-                view._share(self.cache.energies[place] - before)
+                view._share(view.energies() - before)
                 return
+
+    def energies(self) -> Tensor:
+        """The sums of squares so far of the loops at hand [R]"""
+        return self.cache.energies[self.places.lanes, self.depths]
 
     def _share(self, added: Tensor) -> None:
         """Let all deeper loops point to what this one remembers, and add the same to their sums of squares."""
-        store, lanes = self.cache.looped, self.places.lanes
-        loops = torch.arange(self.cache.loops, device=lanes.device)
+        lanes, loops = self.places.lanes, torch.arange(self.cache.loops, device=self.depths.device)
         deeper = (loops > self.depths[:, None]) & (loops < self.most[:, None])
-        place = lanes[:, None, None], loops[:, None], self.places.columns[:, None]
-        known = store.table[lanes[:, None], self.depths[:, None], self.places.columns]
-        store.table[place] = torch.where(deeper[..., None], known[:, None], store.table[place])
-        self.cache.energies[lanes] += torch.where(deeper, added[:, None], 0.0)
+        self.cache.looped.share(lanes, self.depths, deeper, self.places.columns)
+        self.cache.energies.index_add_(0, lanes, torch.where(deeper, added[:, None], 0.0))
 
     def _rest_in_coda(self, recurrence: Recurrence, z: Tensor, frame: Frame) -> None:
         traced = self.cache.traced[self.places.lanes]

@@ -20,7 +20,7 @@ class Store:
         self._weight = weight.detach()
         self._entry = (2, shape.kv_heads or shape.heads, shape.head_width)
         self.table = torch.zeros(lanes, slots * bool(layers), shape.context, dtype=torch.long, device=weight.device)
-        self._rows = self.table.flatten(0, 1)
+        self._rows, self._cells = self.table.flatten(0, 1), self.table.flatten()
         self.reserved = 0
         self._clear()
 
@@ -52,17 +52,29 @@ class Store:
 
     def claim(self, rows: Tensor, columns: Tensor, fresh: bool) -> Tensor:
         """The entries of some columns [R, L], new ones where there were none; `fresh`: where nobody has any."""
-        place = rows[:, None], columns
+        cells = self._cells_of(rows, columns)
         if fresh:
-            self._rows[place] = taken = self._take(columns.numel()).view(columns.shape)
-            return taken
-        found = self._rows[place]
+            self._cells.index_copy_(0, cells.flatten(), taken := self._take(cells.numel()))
+            return taken.view(cells.shape)
+        found = self._cells[cells]
         missing = found == 0
         count = int(missing.sum())
         if count:
             found[missing] = self._take(count)
-            self._rows[place] = found
+            self._cells[cells] = found
         return found
+
+    def share(self, lanes: Tensor, slots: Tensor, others: Tensor, columns: Tensor) -> None:
+        """Let the slots that `others` [R, slots] marks point to the entries that one slot of each lane has at some
+        columns [R, L]."""
+        known = self._cells[self._cells_of(self.rows(lanes, slots), columns)]
+        every = self.rows(lanes[:, None], torch.arange(self.table.shape[1], device=lanes.device))
+        cells = self._cells_of(every, columns[:, None])
+        self._cells[cells] = torch.where(others[..., None], known[:, None], self._cells[cells])
+
+    def _cells_of(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Where some columns [..., L] of the table's rows [...] lie"""
+        return rows[..., None] * self.table.shape[2] + columns
 
     def release(self, lane: int) -> None:
         """Give back everything a lane holds."""
@@ -87,7 +99,10 @@ class Store:
         """Double, but hold no more than has been promised to those who are running."""
         size = len(self._free)
         more = max(least, min(size, self.reserved - size))
-        self.data = torch.cat([self.data, self.data.new_zeros(self.layers, more, *self._entry)], dim=1)
+        grown = self.data.new_empty(self.layers, 1 + size + more, *self._entry)
+        grown[:, : 1 + size] = self.data
+        grown[:, 1 + size :] = 0
+        self.data = grown
         fresh = torch.arange(size + more, size, -1, device=self._free.device)
         self._free = torch.cat([self._free[: self._left], fresh, self._free.new_zeros(size - self._left)])
         self._left += more
