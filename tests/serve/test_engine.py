@@ -302,6 +302,30 @@ def test_an_error_inside_ends_its_sequences_and_the_engine_goes_on(model, monkey
         submit(engine, Wanted((1, 2), 4, 3))
 
 
+class Breaks(ExitRule):
+    """Raises an error at its third question."""
+
+    name = "breaks"
+    asked = 0
+
+    def statistic(self, model, before, after, codas=()):
+        self.asked += 1
+        return torch.full(after.shape[:2], 1.0 / (3 - self.asked))
+
+
+@pytest.mark.parametrize("prompt", [(1, 2), (1, 2, 3, 4, 5, 6)], ids=["within a chunk", "over chunks"])
+def test_a_rule_that_fails_ends_its_own_sequences_alone(model, prompt):
+    engine = Engine(model, LIMITS)
+    good = [submit(engine, Wanted((3, 4, number), 6, 5, threshold=0.1)) for number in range(2)]
+    bad = submit(engine, Wanted(prompt, 6, 5, threshold=0.1, rule=Breaks()))
+    finish(engine)
+    assert (bad.sink.reason, bad.sink.message) == ("failed", "the exit rule failed; the server's log says more")
+    assert engine.counters.failures == 1
+    assert engine.cache.used_bytes == 0
+    for one in good:
+        assert one.sink.answer == alone(model, one.wanted).answer
+
+
 def test_rows_that_move_in_step_share_one_call_of_the_head(model):
     engine = Engine(model, replace(LIMITS, batch=4, prefill=12))  # room for all four prompts at once
     for number in range(4):

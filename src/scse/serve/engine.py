@@ -136,6 +136,10 @@ class Engine:
             begun = time.perf_counter()
             landed = flight.advance()
             self.counters.decode_seconds += (time.perf_counter() - begun) * (flight.count == 1)
+            for sequence in flight.lost:
+                self.counters.failures += 1
+                self._end(sequence, "failed", "the exit rule failed; the server's log says more")
+            flight.lost = []
             if len(flight):
                 self._flights[count, t + self._in_step] = flight
             if landed is not None:

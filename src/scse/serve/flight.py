@@ -5,6 +5,7 @@ Shapes: R rows, L new positions of each, d width.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence as Several
 from copy import copy
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from scse.model import LoopedLM, State
 from scse.recurrence.base import Frame, Rows
 from scse.serve.pages import PagedCache, PagedView, Places
 from scse.serve.sequence import Sequence
+
+log = logging.getLogger("scse.serve")
 
 
 @dataclass
@@ -80,6 +83,7 @@ class Flight:
         self.depths, self.caps = [0] * len(ids), [row.cap for row in sequences]
         self.moving = torch.ones(ids.shape, dtype=torch.bool, device=device)
         self.taken = torch.zeros(ids.shape, dtype=torch.long, device=device)
+        self.lost: list[Sequence] = []  # rows that have left because their rule raised an error
         self._sort_by_rule()
 
     def __len__(self) -> int:
@@ -123,19 +127,20 @@ class Flight:
         return first
 
     def advance(self) -> Landed | None:
-        """One more loop for every row; those that are done leave."""
+        """One more loop for every row; those that are done leave, and those whose rule cannot say whether they are."""
         before, view = self.state, self.view
         self.state = replace(before.step(), memory=view.at(view.depths + 1))
         self.depths = [depth + 1 for depth in self.depths]
         done = [depth >= cap for depth, cap in zip(self.depths, self.caps, strict=True)]
         if self.count > 1:
             self.taken += self.moving
-        if self._rules:
-            self._apply_rules(before, done)
-        if not any(done):
+        lost = self._apply_rules(before, done) if self._rules else set()
+        if not (lost or any(done)):
             return None
-        landed = self._land([row for row, left in enumerate(done) if left])
-        self.keep([row for row, left in enumerate(done) if not left])
+        leaving = [row for row, left in enumerate(done) if left and row not in lost]
+        landed = self._land(leaving) if leaving else None
+        self.lost = [*self.lost, *(self.sequences[row] for row in lost)]
+        self.keep([row for row, left in enumerate(done) if not left and row not in lost])
         return landed
 
     def _land(self, rows: list[int]) -> Landed:
@@ -144,21 +149,28 @@ class Flight:
         whole = Landed(self.sequences, self.state, self.taken)
         return whole if len(rows) == len(self) else whole.keep(rows)
 
-    def _apply_rules(self, before: State, done: list[bool]) -> None:
-        """Mark the rows whose rule says that they are done."""
+    def _apply_rules(self, before: State, done: list[bool]) -> set[int]:
+        """Mark the rows whose rule says that they are done; return those whose rule raised an error."""
+        lost: set[int] = set()
         if self.count > 1:  # a position that has stopped keeps its state while its neighbours move
             self.state = replace(self.state, z=torch.where(self.moving[..., None], self.state.z, before.z))
         for rule, (places, rows, thresholds) in self._rules.items():
             old, new = (before, self.state) if rows is None else (before.rows(rows), self.state.rows(rows))
             assert isinstance(new.memory, PagedView)
             codas = new.memory.codas() if self.model.coda else NO_PAST
-            moving = rule.statistic(self.model, old.hidden, new.hidden, codas) > thresholds
+            try:
+                moving = rule.statistic(self.model, old.hidden, new.hidden, codas) > thresholds
+            except Exception:  # a rule may be a guest's, and others share the batch
+                log.exception("the exit rule '%s' failed; the sequences that use it end", rule.name)
+                lost.update(places)
+                continue
             if self.count > 1:
                 chosen = slice(None) if rows is None else rows
                 self.moving[chosen] &= moving
                 moving = self.moving[chosen]
             for place, moves in zip(places, moving.any(1).tolist(), strict=True):
                 done[place] = done[place] or not moves
+        return lost
 
     def _sort_by_rule(self) -> None:
         """{rule: the places of its rows, the same as a tensor [r] unless it is all of them, their thresholds [r, 1]}"""
