@@ -175,9 +175,9 @@ def test_a_full_queue_is_the_clients_to_wait_for(served):
     with running(served, Limits(lanes=1, queue=2)) as server:
         assert ask(server, "/v1/completions", {**GOOD, "n": 3})[0] == 400
         assert ask(server, "/v1/completions", {**GOOD, "n": 2})[0] == 200
-        server.engine._waiting += 2  # as if others had come
+        server.engine._reception.waiting += 2  # as if others had come
         status, answer = ask(server, "/v1/completions", GOOD)
-        server.engine._waiting -= 2
+        server.engine._reception.waiting -= 2
         assert (status, answer["error"]["type"]) == (429, "rate_limit_error")
 
 

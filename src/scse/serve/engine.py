@@ -8,7 +8,6 @@ decode. What a sequence answers does not depend on what else is running; only wh
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -25,6 +24,7 @@ from scse.serve.flight import Flight, Landed, gathered
 from scse.serve.head import Head, Patience, read
 from scse.serve.limits import Limits, Refused, check, needed
 from scse.serve.pages import PagedCache
+from scse.serve.reception import Reception
 from scse.serve.sequence import Sequence, Token
 
 log = logging.getLogger("scse.serve")
@@ -41,16 +41,12 @@ class Engine:
         self._in_step, self.head = model.recurrence.step_dependent, Head(model)
         depths = range(self.limits.loops + 1)
         self._flops = [token_flops(model.config.shape, model.recurrence.body_applications(t)) for t in depths]
-        self._news = threading.Condition()
-        self._arrived: deque[Sequence] = deque()
-        self._waiting = 0
-        self._stopping = False
+        self._reception = Reception(self.limits.queue, self.counters)
         self._reset()
 
     def _reset(self) -> None:
         self.cache = PagedCache(self.model, self.limits.lanes, self.limits.loops)
         self._free = list(range(self.limits.lanes - 1, -1, -1))
-        self._queues: dict[object, deque[Sequence]] = {}
         self._running: list[Sequence] = []
         self._prefilling: deque[Sequence] = deque()
         self._ready: Flight | None = None  # those whose next token waits for a place in the batch
@@ -71,27 +67,16 @@ class Engine:
         for sequence in sequences:
             check(self.cache, self.limits, sequence.wanted)
             sequence.need = needed(self.cache, sequence.wanted)
-        with self._news:
-            if self._stopping:
-                raise Refused("the server is shutting down; ask another one", 503)
-            if self._waiting + len(sequences) > self.limits.queue:
-                self.counters.refused += 1
-                raise Refused(f"{self._waiting} sequences are waiting already; try again later", 429)
-            self._waiting += len(sequences)
-            self._arrived.extend(sequences)
-            self._news.notify()
+        self._reception.bring(sequences)
 
     def cancel(self, sequences: Iterable[Sequence]) -> None:
         """End sequences that nobody waits for any more."""
-        with self._news:
-            for sequence in sequences:
-                sequence.cancelled = True
-            self._news.notify()
+        self._reception.cancel(sequences)
 
     @property
     def waiting(self) -> int:
         """Sequences that have no lane yet."""
-        return self._waiting
+        return self._reception.waiting
 
     @property
     def running(self) -> int:
@@ -99,12 +84,7 @@ class Engine:
 
     def run(self) -> None:
         """Work until `stop` has been called and everything accepted before is answered."""
-        while True:
-            with self._news:
-                while not (self._waiting or self._running):
-                    if self._stopping:
-                        return
-                    self._news.wait()
+        while self._reception.await_work(self._running):
             try:
                 self.tick()
             except Exception:
@@ -113,16 +93,15 @@ class Engine:
                 self._fail_all()
 
     def stop(self) -> None:
-        with self._news:
-            self._stopping = True
-            self._news.notify()
+        """Take no more requests; `run` returns when those it has are answered."""
+        self._reception.close()
 
     # ------------------------------------------------- the thread that computes
 
     @torch.inference_mode()
     def tick(self) -> bool:
         """One loop for every row that is under way, and what follows from it; False when nothing is left to do."""
-        self._collect()
+        self._reception.collect()
         self._drop_those_over()
         self._admit()
         self._start_chunks()
@@ -148,30 +127,19 @@ class Engine:
         waiting, idle = self._waiting_for_head, not (self._flights or self._ready)
         if waiting and (idle or self._patience.exhausted(waiting)):
             self._read_head()
-        if not self._running and not self._waiting:
+        if not self._running and not self.waiting:
             self.cache.trim()
-        return bool(self._running or self._waiting)
+        return bool(self._running or self.waiting)
 
     @property
     def _waiting_for_head(self) -> int:
         return len(self._at_head) + sum(len(landed.sequences) for landed in self._landed)
 
-    def _collect(self) -> None:
-        if not self._arrived:
-            return
-        with self._news:
-            arrived, self._arrived = self._arrived, deque()
-        for sequence in arrived:
-            self._queues.setdefault(sequence.group, deque()).append(sequence)
-
     def _drop_those_over(self) -> None:
         """End what was cancelled or is past its deadline, wherever it stands."""
         now = time.monotonic()
-        for queue in list(self._queues.values()):
-            for sequence in [one for one in queue if one.over(now)]:
-                queue.remove(sequence)
-                self._left_queue(sequence)
-                self._tell_end(sequence, sequence.over(now) or "")
+        for sequence in self._reception.drop_those_over(now):
+            self._tell_end(sequence, sequence.over(now) or "")
         over = {one for one in self._running if one.over(now)}
         if not over:
             return
@@ -192,26 +160,16 @@ class Engine:
 
     def _admit(self) -> None:
         """Give free lanes to those who hold fewest, the oldest first; who comes next waits until its memory is free."""
-        while self._free and self._queues:
-            held = {group: sum(one.group is group for one in self._running) for group in self._queues}
-            group = min(self._queues, key=lambda one: held[one])
-            sequence = self._queues[group][0]
+        while self._free and (sequence := self._reception.next(self._running)) is not None:
             size = self.cache.need_bytes(sequence.need)
             if self._promised + size > self.limits.cache_bytes:
                 return
-            self._queues[group].popleft()
-            self._left_queue(sequence)
+            self._reception.leave(sequence)
             self._promised += size
             self.cache.reserve(sequence.need)
             sequence.lane = self._free.pop()
             self._running.append(sequence)
             self._prefilling.append(sequence)
-
-    def _left_queue(self, sequence: Sequence) -> None:
-        if not self._queues[sequence.group]:
-            del self._queues[sequence.group]
-        with self._news:
-            self._waiting -= 1
 
     def _start_chunks(self) -> None:
         """Let chunks of prompts join while there is room for them beside what decodes."""
@@ -361,10 +319,7 @@ class Engine:
 
     def _fail_all(self) -> None:
         """Begin anew after an error that should not have been."""
-        with self._news:
-            lost = [*self._running, *self._arrived, *(one for queue in self._queues.values() for one in queue)]
-            self._arrived.clear()
-            self._waiting = 0
+        lost = [*self._running, *self._reception.send_away()]
         self._reset()
         for sequence in lost:
             self._tell_end(sequence, "failed", "the server made a mistake; its log says more")
