@@ -153,6 +153,24 @@ def test_a_ratio_is_the_median_over_turns_that_followed_each_other():
     assert paired([2.0, 2.0 * slow_minute, 9.0], [1.0, slow_minute, 1.0]) == 2.0
 
 
+def test_peers_have_our_flops_and_take_turns_with_us(monkeypatch):
+    from scse.bench import peers
+
+    bench, meter = peers.PeersBench("mini", 1, 256), Counted()
+    monkeypatch.setattr(bench, "repeats", 1)
+    ours, looped = bench.shape, bench.peers["x-transformers, looped"]
+    block = 4 * ours.width**2 + 3 * ours.width * ours.ff_width
+    matrices = [weight.numel() for weight in looped.model.attn_layers.parameters() if weight.dim() == 2]
+    assert sum(matrices) == block, "one layer with our block's matrices, applied as often"
+    rows = list(bench.run(meter))
+    assert meter.passed == bench.pieces, "progress ends where it said it would"
+    measures = [row.measure for row in rows]
+    for name in ("GPT-2", "Llama", "x-transformers, looped"):
+        assert f"a token, 1 row, {name}" in measures
+        assert f"the same of {name} over ours" in measures
+    assert "a token, 16 rows, x-transformers, looped" not in measures, "it takes one row at a time"
+
+
 def test_without_transformers_there_are_no_peers(monkeypatch):
     from scse.bench import peers
 
