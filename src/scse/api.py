@@ -15,9 +15,10 @@ from scse.config import RunOptions, assemble, protocol
 from scse.errors import UserError
 from scse.generation import GREEDY, Depth, Generation, Sampling, continue_text
 from scse.runs import Run, open_run
-from scse.tasks import TASKS, Column
+from scse.tasks import TASKS
 from scse.tasks.anchor import Diagnose
 from scse.tasks.base import Evaluated, Selection
+from scse.tasks.columns import loops
 from scse.training.trainer import train as train_run
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ def evaluate(
 ) -> Evaluated:
     """Perplexity at each depth, all from one unroll; or what another task, such as one of your own, finds there."""
     opened = _opened(run)
-    columns = [Column(f"T={depth}", task, depth=depth) for depth in depths]
-    return TASKS.find(task).evaluate(opened, selection or Selection(show=False), columns).keep(opened)
+    return TASKS.find(task).evaluate(opened, selection or Selection(show=False), loops(*depths, task=task)).keep(opened)
 
 
 def diagnose(run: Run | str | Path, steps: int = 48, selection: Selection | None = None, batches: int = 2) -> Evaluated:

@@ -27,10 +27,10 @@ from scse.suites.member import Job, settled
 from scse.suites.needed import Member, members
 from scse.suites.outcome import Outcome
 from scse.suites.paper.main_text import FIRST_BIAS, LATE_BIAS, LATE_ENERGY
-from scse.suites.paper.tables import headers, loops
 from scse.suites.presets import PRESETS, find_preset
 from scse.suites.runner import in_processes, in_this_process, run_jobs
 from scse.suites.suite import Arm, Claim, Column, Preset, Suite, values_of
+from scse.tasks.columns import budgeted, headers, loops
 
 NAMES = ("looped", "tuned-adapter", "scse")
 DEPTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48)
@@ -43,7 +43,7 @@ LENSED_LOOPS = 24
 EXIT_DEPTHS = "figures/chase-exit-depths.svg"
 LENSED_TEXT = "def main():\n    for name in sorted(names):\n        print(name, file=sys.stderr)\n    return 0\n"
 log = logging.getLogger("scse")
-_ADAPTIVE = [Column(f"Adaptive {budget}", "adaptive", budget=budget) for budget in BUDGETS]
+_ADAPTIVE = budgeted(*BUDGETS)
 
 DEMO = Suite(
     name="demo",

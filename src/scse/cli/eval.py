@@ -68,13 +68,14 @@ def run(args: Arguments) -> None:
 
 def evaluated(args: Arguments, opened: Run, selection: Selection) -> Evaluated | None:
     """What was asked for; None in a process that has no part in it."""
-    from scse.tasks import TASKS, Column
+    from scse.tasks import TASKS
     from scse.tasks.accuracy import Accuracy
+    from scse.tasks.columns import loops
     from scse.tasks.perplexity import CachedPerplexity, Perplexity
 
     if args.task:
         task = TASKS.find(args.task)
-        columns = [Column(f"T={depth}", task.name, depth=depth) for depth in args.depths]
+        columns = loops(*args.depths, task=task.name)
         return task.evaluate(opened, selection, columns) if task.spreads or opened.here.leads else None
     if args.cache:
         return CachedPerplexity().at(opened, selection, args.depths, args.cache) if opened.here.leads else None

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from scse.config import FOR_DEPTH, protocol
 from scse.families import FAMILIES
-from scse.suites.paper.tables import headers, loops
 from scse.suites.suite import Arm, Claim, Column, Settings, Suite
+from scse.tasks.columns import headers, loops, right, share
 
 # The pointer chase small enough for minutes: the hardest answers are five hops away, and twice that still fits.
 HOPS = 5
@@ -35,14 +35,12 @@ def chase(steps: int) -> dict[str, object]:
 def answers(difficulty: int | None, depth: int) -> Column:
     """The share of right answers so many hops away after so many loops, in percent."""
     what = "all" if difficulty is None else f"{difficulty} hops"
-    return Column(
-        f"{what}, T={depth}", "accuracy", "accuracy", depth=depth, unit=100, lower=False, difficulty=difficulty
-    )
+    return right(f"{what}, T={depth}", depth, difficulty)
 
 
 def solved(depth: int) -> Column:
     """The share of examples with every answer right after so many loops, in percent."""
-    return Column(f"solved, T={depth}", "accuracy", "exact", depth=depth, unit=100, lower=False)
+    return share(f"solved, T={depth}", "accuracy", "exact", depth)
 
 
 def chase_arm(family: str, label: str = "", name: str = "", group: str = "", **changes: object) -> Arm:
@@ -161,7 +159,7 @@ DEPTH_TRAINING = Suite(
     name="depth-training",
     title="Training for depth: perplexity over the loops, by how the depth is drawn and what is minimised",
     arms=tuple(arm for family in _TRAINED for arm in _recipes(family, chase=False)),
-    columns=(*loops(1, 4, 8, 12, 16, 24, 48),),
+    columns=tuple(loops(1, 4, 8, 12, 16, 24, 48)),
     claims=tuple(
         Claim(
             f"SCSE, {RECIPES[recipe][0]}: T = 48 is at most 2 % above T = 8",
@@ -263,10 +261,6 @@ _RULES = ("update", "relative", "kl", "margin", "lookahead", "gate")
 _LEARNED = ("gate", "lookahead")
 
 
-def _exit_column(rule: str, metric: str, header: str, unit: float, lower: bool) -> Column:
-    return Column(f"{rule}, {header}", "exits", metric, unit=unit, lower=lower, rule=rule)
-
-
 EXITS = Suite(
     name="exits",
     title="Exit rules at a loss of at most 0.5 % of perplexity: loops saved against the best fixed depth, in %",
@@ -274,9 +268,9 @@ EXITS = Suite(
         Arm(name, name, "wikitext-2", FAMILIES.find(name).label, mini={"steps": STEPS}) for name in ("scse", "looped")
     ),
     columns=(
-        *(_exit_column(rule, "saved", "loops saved", 100, False) for rule in _RULES),
-        *(_exit_column(rule, "ppl_change", "perplexity change", 100, True) for rule in _RULES),
-        *(_exit_column(rule, "time", "time over fixed", 1, True) for rule in _RULES),
+        *(share(f"{rule}, loops saved", "exits", "saved", rule=rule) for rule in _RULES),
+        *(Column(f"{rule}, perplexity change", "exits", "ppl_change", unit=100, rule=rule) for rule in _RULES),
+        *(Column(f"{rule}, time over fixed", "exits", "time", rule=rule) for rule in _RULES),
     ),
     claims=(
         Claim(

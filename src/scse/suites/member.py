@@ -19,6 +19,7 @@ from scse.signals import STOPS, stops_raise
 from scse.suites.needed import STANDARD_DEPTHS, Member
 from scse.suites.outcome import Outcome, Result
 from scse.tasks import TASKS, Column, Selection
+from scse.tasks.columns import loops
 from scse.training.trainer import train
 
 log = logging.getLogger("scse")
@@ -144,4 +145,4 @@ def _on_the_way(columns: Sequence[Column]) -> list[Column]:
     if columns[0].task != "perplexity":
         return []
     deepest = max(column.depth or 0 for column in columns)
-    return [Column(f"T={depth}", depth=depth) for depth in STANDARD_DEPTHS if depth < deepest]
+    return loops(*(depth for depth in STANDARD_DEPTHS if depth < deepest))

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from scse.families import FAMILIES
 from scse.suites.statements import Claim
 from scse.suites.suite import Arm, Column, Settings, Suite
+from scse.tasks.columns import diagnosed, loops, right
 
 TEXT, CHASE = "wikitext-2", "pointer-chase"
 # The suffix of a row's name, and its headings, by protocol.
@@ -109,30 +110,22 @@ EXIT = "PPL, 4 loops on average"
 HOPS = {6: 8, 8: 16, 10: 16, 12: 16, 14: 16}  # and with how many loops they are asked for
 
 
-def _accuracy(header: str, depth: int, hops: int | None = None) -> Column:
-    return Column(header, "accuracy", "accuracy", depth, unit=100, lower=False, difficulty=hops, protocols=(CHASE,))
-
-
-def _diagnosed(header: str, metric: str, step: int, digits: int = 3) -> Column:
-    return Column(header, "diagnose", metric, step, digits=digits, lower=None)
-
-
 def _hops(count: int) -> str:
     return f"{count} hops, T={HOPS[count]} (%)"
 
 
 COLUMNS = (
-    *(_accuracy(f"all, T={depth} (%)", depth) for depth in DEPTHS),
-    *(_accuracy(_hops(hops), depth, hops) for hops, depth in HOPS.items()),
-    *(Column(f"T={depth}", depth=depth, digits=2, protocols=(TEXT,)) for depth in DEPTHS),
+    *(right(f"all, T={depth} (%)", depth, protocols=(CHASE,)) for depth in DEPTHS),
+    *(right(_hops(hops), depth, hops, protocols=(CHASE,)) for hops, depth in HOPS.items()),
+    *loops(*DEPTHS, digits=2, protocols=(TEXT,)),
     Column(FLAT, metric="nll", depth=48, since=8, digits=3, protocols=(TEXT,)),
     Column(EXIT, "adaptive", budget=4, digits=2, protocols=(TEXT,)),
-    _diagnosed("R_0", "bias_ratio", 0),
-    _diagnosed("R_47", "bias_ratio", 47),
-    _diagnosed("expansion, t=8", "expansion", 8, 2),
-    _diagnosed("expansion, t=47", "expansion", 47, 2),
-    _diagnosed(EARLY, "input_dependence", 8),
-    _diagnosed(LATE, "input_dependence", 47),
+    diagnosed("R_0", "bias_ratio", 0),
+    diagnosed("R_47", "bias_ratio", 47),
+    diagnosed("expansion, t=8", "expansion", 8, 2),
+    diagnosed("expansion, t=47", "expansion", 47, 2),
+    diagnosed(EARLY, "input_dependence", 8),
+    diagnosed(LATE, "input_dependence", 47),
     Column("cache, T=8 (KiB a token)", "pareto", "cache_bytes", 8, unit=1 / 1024, lower=None, protocols=(TEXT,)),
     Column("MFLOP a token, T=8", "pareto", "flops", 8, unit=1e-6, digits=2, lower=None, protocols=(TEXT,)),
     Column("parameters (10³)", "size", "parameters", unit=1e-3, lower=None),

@@ -20,6 +20,7 @@ from scse.records.statistics import Summary
 from scse.suites.evidence import COMPLETE, Evidence
 from scse.suites.suite import DEFAULT_SEEDS, Arm, Column, Preset, Settings, Suite
 from scse.tasks.adaptive import CEILING
+from scse.tasks.columns import budgeted, loops, right
 
 DEPTHS = (8, 24, 48)
 SELECTING = "validation"
@@ -59,14 +60,9 @@ def columns(depths: Sequence[int], budgets: Sequence[int], split: str, protocol:
     """Perplexity at fixed depths and at mean loop budgets; of a problem, also its right answers in percent."""
     if budgets and max(budgets) > CEILING:
         raise UserError(f"a budget of {max(budgets)} is above the ceiling of {CEILING} loops")
-    fixed = [Column(f"T={depth}", depth=depth, split=split) for depth in dict.fromkeys(depths)]
-    adaptive = [Column(f"Adaptive {b}", "adaptive", budget=b, split=split) for b in dict.fromkeys(budgets)]
-    right = [
-        Column(f"right, T={depth}", "accuracy", "accuracy", depth=depth, unit=100, lower=False, split=split)
-        for depth in dict.fromkeys(depths)
-        if protocol in PROBLEMS
-    ]
-    return (*fixed, *adaptive, *right)
+    depths = list(dict.fromkeys(depths))
+    answers = [right(f"right, T={depth}", depth, split=split) for depth in depths if protocol in PROBLEMS]
+    return (*loops(*depths, split=split), *budgeted(*dict.fromkeys(budgets), split=split), *answers)
 
 
 def as_suite(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from scse.suites.paper.main_text import BIAS, BIAS_CLAIMS, EXACT_ZERO, FIRST_BIAS, LATE_BIAS, RAW, diagnosed
-from scse.suites.paper.tables import TIE, headers, loops, table
-from scse.suites.suite import Arm, Claim, Column
+from scse.suites.paper.tables import TIE, table
+from scse.suites.suite import Arm, Claim
+from scse.tasks.columns import headers, loops
 
 _THREE = headers(8, 24, 48)
 _ADAPTERS = ("tuned-adapter", "step-adapter")
@@ -158,11 +159,11 @@ OPERATING_POINT = table(
     "operating_point_mechanism",
     "Gain, bias and energy late in the loop",
     [
-        Column("T=48", depth=48),
+        *loops(48),
         diagnosed("Gain", "gain", 47, 5),
-        diagnosed("Bias ratio", "bias_ratio", 47, 3),
+        diagnosed("Bias ratio", "bias_ratio", 47),
         diagnosed("Anchor energy", "anchor_energy", 47, 2),
-        diagnosed("Gain at t=0", "gain", 0, 3, beside=True),
+        diagnosed("Gain at t=0", "gain", 0, beside=True),
     ],
     """
     = | | wikitext-103

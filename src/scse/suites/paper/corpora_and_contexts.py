@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from scse.suites.paper.tables import TIE, headers, loops, named, table
+from scse.suites.paper.tables import TIE, named, table
 from scse.suites.suite import Claim, Column
+from scse.tasks.columns import headers, loops, share
 
 _FIVE = headers(4, 8, 16, 24, 48)
 # Two bytes for each number that is trained.
@@ -160,16 +159,15 @@ TRANSFER = table(
 
 
 def _completion(depth: int) -> list[Column]:
-    metrics = [
-        Column(f"T={depth} PPL (10³)", metric="target_ppl", unit=1e-3),
-        Column(f"T={depth} accuracy (%)", metric="target_accuracy", unit=100, digits=2, lower=False),
+    return [
+        Column(f"T={depth} PPL (10³)", "completion", "target_ppl", depth, unit=1e-3, data="lambada"),
+        share(f"T={depth} accuracy (%)", "completion", "target_accuracy", depth, digits=2, data="lambada"),
     ]
-    return [replace(column, task="completion", depth=depth, data="lambada") for column in metrics]
 
 
 EXACT = [
-    Column(header, "completion", "exact_accuracy", depth, None, "lambada", 100, 2, lower=False, beside=True)
-    for depth, header in ((depth, f"T={depth} exact (%)") for depth in (8, 32, 48))
+    share(f"T={depth} exact (%)", "completion", "exact_accuracy", depth, digits=2, data="lambada", beside=True)
+    for depth in (8, 32, 48)
 ]
 # The paper: "group means at most about 0.13 %".
 EXACT_AT_MOST = 0.15

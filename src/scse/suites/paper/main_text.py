@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from scse.suites.paper.tables import TIE, change, headers, loops, named, table
+from functools import partial
+
+from scse.suites.paper.tables import TIE, change, named, table
 from scse.suites.suite import DEFAULT_SEEDS, Claim, Column
+from scse.tasks import columns
+from scse.tasks.columns import headers, loops
 
-
-def diagnosed(header: str, metric: str, step: int, digits: int, beside: bool = False) -> Column:
-    """A number of the diagnosis. The paper averages these over three seeds, also where perplexities are of five."""
-    return Column(header, "diagnose", metric, step, digits=digits, lower=None, seeds=DEFAULT_SEEDS, beside=beside)
-
-
-FIRST_BIAS = diagnosed("R_0", "bias_ratio", 0, 3)
-LATE_BIAS = diagnosed("R_47", "bias_ratio", 47, 3)
+# The paper averages these over three seeds, also where perplexities are of five.
+diagnosed = partial(columns.diagnosed, seeds=DEFAULT_SEEDS)
+FIRST_BIAS = diagnosed("R_0", "bias_ratio", 0)
+LATE_BIAS = diagnosed("R_47", "bias_ratio", 47)
 LATE_ENERGY = diagnosed("E_47", "anchor_energy", 47, 1)
-RAW = [diagnosed(f"R_{step} before the mask", "raw_bias_ratio", step, 3, beside=True) for step in (0, 47)]
+RAW = [diagnosed(f"R_{step} before the mask", "raw_bias_ratio", step, beside=True) for step in (0, 47)]
 RAW_HEADERS = tuple(column.header for column in RAW)
 PUSH = Column("push", "steering", "push", depth=48, digits=2, lower=None)
 # A trajectory that never leaves the anchor has no direction, so only the additive model has these.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from scse.suites.paper.tables import change, headers, loops, named, table
+from scse.suites.paper.tables import change, named, table
 from scse.suites.suite import Claim, Column
+from scse.tasks.columns import budgeted, headers, loops
 
 STRONG = table(
     "strong_followup",
@@ -104,7 +105,7 @@ LONGER = table(
 _BUDGETS = (8, 16, 24)
 _BUDGETED = [
     Column("Static T=8", depth=8),
-    *(Column(f"Adaptive {budget}", "adaptive", budget=budget) for budget in _BUDGETS),
+    *budgeted(*_BUDGETS),
     Column("Static T=48", depth=48),
 ]
 _ALL_BUDGETS = tuple(column.header for column in _BUDGETED)

@@ -144,15 +144,6 @@ def change(since: int, depth: int) -> Column:
     return Column(f"T={since} → {depth}", depth=depth, since=since, lower=None, beside=True)
 
 
-def loops(*depths: int, digits: int = 1) -> list[Column]:
-    """Perplexity at these depths."""
-    return [Column(f"T={depth}", depth=depth, digits=digits) for depth in depths]
-
-
-def headers(*depths: int) -> tuple[str, ...]:
-    return tuple(f"T={depth}" for depth in depths)
-
-
 def named(families: str, suffix: str) -> tuple[str, ...]:
     """'looped scse', '50m' -> ('looped-50m', 'scse-50m')"""
     return tuple(f"{family}-{suffix}" for family in families.split())
