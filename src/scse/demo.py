@@ -23,7 +23,7 @@ from scse.records.statistics import at_equal_compute
 from scse.report.write import write_report
 from scse.runs import open_run
 from scse.suites.depth import chase
-from scse.suites.member import Job, settled
+from scse.suites.member import Job, known_result
 from scse.suites.needed import Member, members
 from scse.suites.outcome import Outcome
 from scse.suites.paper.main_text import FIRST_BIAS, LATE_BIAS, LATE_ENERGY
@@ -155,7 +155,7 @@ def _worked_off(
     """Train and evaluate what is missing of the members. Those that failed, and why; None when asked to stop."""
     alone = processes == 1
     jobs = [Job(member, cache_dir=cache_dir, quiet=quiet or not alone, device=device) for member in wanted]
-    if not alone and any(settled(job) is None for job in jobs):
+    if not alone and any(known_result(job) is None for job in jobs):
         log.info("training and evaluating %d small models, %d at a time: some minutes", len(jobs), processes)
     results = run_jobs(jobs, in_this_process if alone else in_processes(processes))
     if len(results) < len(wanted) or any(result.outcome is Outcome.STOPPED for result in results.values()):

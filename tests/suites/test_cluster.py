@@ -20,11 +20,11 @@ from scse.cli import main
 from scse.errors import UserError
 from scse.records import read_records
 from scse.suites import cluster, runner, sending
-from scse.suites.cluster import Coordinator, as_task
+from scse.suites.cluster import Coordinator, work_as_sent
 from scse.suites.outcome import Outcome, Result
 from scse.suites.presets import MINIATURES
 from scse.suites.runner import share_of_devices
-from scse.suites.sending import Sending, newest_tasks, own_task, send
+from scse.suites.sending import Sending, newest_sent, send, sent_here
 from scse.suites.slurm import DEFAULTS, TERMINATED, Queued, Slurm, sbatch_options, sbatch_words
 
 TOYPRESET = SMALLER[1]
@@ -42,7 +42,7 @@ class Cluster(Slurm):
     def submit(self, words):
         if self.refusal:
             raise UserError(f"Slurm refuses: {self.refusal}")
-        tasks = newest_tasks(self.runs).values()
+        tasks = newest_sent(self.runs).values()
         self.submitted.append([task.member for task in tasks if Path(words[-1]).parent == task.folder.resolve()])
         self.waiting |= set(self.submitted[-1])
         return str(len(self.submitted))
@@ -50,7 +50,7 @@ class Cluster(Slurm):
     def queue(self):
         if self.silent:
             return None
-        tasks = newest_tasks(self.runs)
+        tasks = newest_sent(self.runs)
         return {tasks[name].key: Queued(name, "RUNNING", "") for name in self.waiting}
 
     def cancel(self, ids):
@@ -62,7 +62,7 @@ class Cluster(Slurm):
     def ends(self, name: str, outcome: Outcome | None, reason: str = "") -> None:
         """A member leaves the queue, with its result or without a word."""
         if outcome is not None:
-            newest_tasks(self.runs)[name].tell(Result(outcome, reason))
+            newest_sent(self.runs)[name].tell(Result(outcome, reason))
         self.waiting.discard(name)
 
 
@@ -95,7 +95,7 @@ def test_a_stopped_member_is_sent_again_alone_and_only_so_often(slurm):
 
 def test_a_member_that_was_called_off_is_not_sent_again(slurm):
     coordinator = begun(slurm, "a")
-    newest_tasks(slurm.runs)["a"].call_off()
+    newest_sent(slurm.runs)["a"].call_off()
     slurm.ends("a", Outcome.STOPPED)
     ((_, result),) = coordinator._look()
     assert result.outcome is Outcome.FAILED
@@ -200,8 +200,8 @@ def test_a_task_that_was_queued_again_too_often_does_nothing(slurm, monkeypatch)
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "0")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "4")
     monkeypatch.setattr(cluster, "work", lambda job: pytest.fail("worked"))
-    assert own_task() == task
-    assert as_task(None, task, 1, []).outcome is Outcome.FAILED
+    assert sent_here() == task
+    assert work_as_sent(None, task, 1, []).outcome is Outcome.FAILED
     assert task.told().outcome is Outcome.FAILED
 
 
@@ -215,7 +215,7 @@ def test_only_a_member_whose_time_is_up_queues_itself_again(slurm, monkeypatch, 
     monkeypatch.setattr(cluster, "work", lambda job: Result(Outcome.STOPPED))
     monkeypatch.setattr(cluster, "time_is_up", lambda: warned)
     monkeypatch.setattr(Slurm, "requeue", lambda self, job: asked.append(job))
-    assert as_task(None, task, 1, []).outcome is Outcome.STOPPED
+    assert work_as_sent(None, task, 1, []).outcome is Outcome.STOPPED
     assert asked == (["17_0"] if warned else [])
 
 

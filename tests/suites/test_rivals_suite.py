@@ -69,7 +69,7 @@ def test_rows_taken_apart_change_one_thing():
         full = {**plain, **({"decay": True, "recall": "orthogonal"} if variant.family == "scse-recall" else {})}
         changed = {**full, **variant.options}.items() - plain.items()
         assert len(changed) == (2 if variant.name == "scse-recall-plain" else 1), variant.name
-    assert all(member.name == member.family and not member.options for member in MAIN)
+    assert all(row.name == row.family and not row.options for row in MAIN)
 
 
 def test_every_run_is_asked_only_what_its_task_has():

@@ -81,6 +81,6 @@ def chosen_preset(args: Arguments) -> Preset:
 
     if args.data is None:
         return find_preset(args.preset, None, args.limit, args.steps)
-    from scse.data import settled_corpus
+    from scse.data import absolute_corpus
 
-    return find_preset(args.preset, settled_corpus(args.data), args.limit, args.steps)
+    return find_preset(args.preset, absolute_corpus(args.data), args.limit, args.steps)

@@ -90,11 +90,11 @@ def send_off(args: Arguments, chosen: Sequence[Member], runs: Path) -> int:
 
 def job_rows(chosen: Sequence[Member], runs: Path) -> list[dict[str, Any]]:
     """Where each member is that was ever sent from a folder of runs."""
-    from scse.suites.sending import last_step, newest_tasks
+    from scse.suites.sending import last_step, newest_sent
     from scse.suites.slurm import Slurm
 
-    tasks = newest_tasks(runs)
-    if not tasks:
+    newest = newest_sent(runs)
+    if not newest:
         return []
     try:
         queued = Slurm().queue()
@@ -102,10 +102,10 @@ def job_rows(chosen: Sequence[Member], runs: Path) -> list[dict[str, Any]]:
         queued = None  # a machine without Slurm's commands still sees folders
     rows = []
     for member in chosen:
-        task = tasks.get(member.name)
-        if task is None:
+        sent = newest.get(member.name)
+        if sent is None:
             continue
-        there, told = (queued or {}).get(task.key), task.told()
+        there, told = (queued or {}).get(sent.key), sent.told()
         if there is not None:
             state = there.state.lower() + (f" ({there.reason})" if there.reason else "")
         elif told is not None:
@@ -114,7 +114,7 @@ def job_rows(chosen: Sequence[Member], runs: Path) -> list[dict[str, Any]]:
             state = "unknown: Slurm does not answer" if queued is None else "ended without a word"
         step = member.steps if member.trained() else max(last_step(member.folder), member.step())
         row = {"run": member.name, "job": there.id if there else "", "state": state}
-        rows.append({**row, "step": f"{step:,} of {member.steps:,}", "log": str(task.log)})
+        rows.append({**row, "step": f"{step:,} of {member.steps:,}", "log": str(sent.log)})
     return rows
 
 
@@ -127,17 +127,17 @@ def print_jobs(rows: Sequence[dict[str, Any]]) -> None:
 
 def cancel_jobs(args: Arguments, chosen: Sequence[Member], runs: Path) -> None:
     """End the chosen members' jobs. They save first."""
-    from scse.suites.sending import newest_tasks
+    from scse.suites.sending import newest_sent
     from scse.suites.slurm import Slurm
 
-    slurm, tasks = Slurm(), newest_tasks(runs)
+    slurm, sent = Slurm(), newest_sent(runs)
     queued = slurm.queue()
     if queued is None:
         raise UserError("Slurm's controller does not answer (squeue failed); try again when it does")
-    wanted = [tasks[member.name] for member in chosen if member.name in tasks and tasks[member.name].key in queued]
-    for task in wanted:
-        task.call_off()  # before the job ends: a waiting 'run' would send it again
-    ids = [queued[task.key].id for task in wanted]
+    wanted = [sent[member.name] for member in chosen if member.name in sent and sent[member.name].key in queued]
+    for one in wanted:
+        one.call_off()  # before the job ends: a waiting 'run' would send it again
+    ids = [queued[one.key].id for one in wanted]
     slurm.cancel(ids)
     if args.json:
         print_json({"cancelled": ids})

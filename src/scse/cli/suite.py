@@ -44,7 +44,7 @@ from scse.errors import UserError, checked_choice
 from scse.files import expand
 from scse.locks import in_use
 from scse.registry import imported_files
-from scse.suites.sending import own_task
+from scse.suites.sending import sent_here
 
 if TYPE_CHECKING:
     from scse.suites.member import Crew
@@ -184,7 +184,7 @@ def run_suites(args: Arguments) -> int:
     from scse.suites.needed import unavailable_columns
 
     chosen = chosen_members(args)
-    if args.detach and not own_task():
+    if args.detach and not sent_here():
         return send_off(args, chosen, expand(args.runs))
     ended = carry_out(args, chosen, expand(args.runs), all_depths=args.depths is None)
     absent = unavailable_columns(chosen_suites(args), chosen_preset(args), args.data_dir)
@@ -208,22 +208,22 @@ class Ended:
 
 def carry_out(args: Arguments, chosen: Sequence[Member], runs: Path, all_depths: bool) -> Ended:
     """Train and evaluate what is missing, as the options of `add_running` say."""
-    task, saving = own_task(), saving_options(args)
-    if task is not None:
-        chosen = [member for member in chosen if member.name == task.member]
+    sent, saving = sent_here(), saving_options(args)
+    if sent is not None:
+        chosen = [member for member in chosen if member.name == sent.member]
     from scse.devices import resolve_device
-    from scse.suites.cluster import as_task
+    from scse.suites.cluster import work_as_sent
     from scse.suites.member import Job
     from scse.suites.outcome import Outcome
     from scse.suites.runner import run_jobs  # loads torch: mistakes have been told before
 
     if not args.slurm:  # a cluster's machines may have what this one has not
         resolve_device(args.device)
-    alone = task is not None or (args.processes == 1 and not args.slurm)
+    alone = sent is not None or (args.processes == 1 and not args.slurm)
     how = {"data_dir": args.data_dir, "cache_dir": args.cache_dir, "all_depths": all_depths, "guests": imported_files()}
     jobs = [Job(member, quiet=args.quiet or not alone, device=args.device, saving=saving, **how) for member in chosen]
-    if task is not None:
-        results = {job.member.name: as_task(job, task, args.processes_per_member, args.words) for job in jobs}
+    if sent is not None:
+        results = {job.member.name: work_as_sent(job, sent, args.processes_per_member, args.words) for job in jobs}
     else:
         results = run_jobs(jobs, chosen_crew(args, runs))
     done = sum(result.outcome is Outcome.DONE for result in results.values())

@@ -33,7 +33,7 @@ from scse.cli.tables import print_table
 from scse.cli.text import print_text
 from scse.errors import UserError
 from scse.families import DEFAULT_FAMILY
-from scse.suites.sending import own_task
+from scse.suites.sending import sent_here
 
 if TYPE_CHECKING:
     from scse.suites.evidence import Evidence
@@ -88,7 +88,7 @@ def run(args: Arguments) -> int:
     if args.plan:
         print_plan(args, preset.name, chosen, out, [])
         return 0
-    if args.detach and not own_task():
+    if args.detach and not sent_here():
         return send_off(args, chosen, out)
     ended = carry_out(args, chosen, out, all_depths=False)
     evidence = gather(suite, Shelf([record for member in chosen for record in member.records()], preset))

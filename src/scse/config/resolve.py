@@ -16,7 +16,7 @@ from scse.config.depths import SAMPLERS, parse_depths
 from scse.config.model import GPT2_VOCABULARY, ModelConfig, Shape, scale
 from scse.config.objective import EXPECTED, TERMS_TABLE, canonical_objective, parse_objective
 from scse.config.training import TrainConfig
-from scse.data import CORPORA, settled_corpus
+from scse.data import CORPORA, absolute_corpus
 from scse.data.tokenizer import WORDS, trained_size
 from scse.errors import UserError, unknown_name
 from scse.families import FAMILIES
@@ -41,10 +41,10 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     given = dict(settings)
     shape = scale(str(given.pop("scale", "mini")))
     row = FAMILIES.find(family)
-    corpus = settled_corpus(str(given.pop("data", "stdlib")))
+    corpus = absolute_corpus(str(given.pop("data", "stdlib")))
     training: dict[str, Any] = {"corpus": corpus}
     problem_options: list[str] = []
-    _settle_depths(given)
+    _resolve_depths(given)
     if corpus in PROBLEMS:
         problem, problem_options = _chosen_problem(corpus, given)
         shape = replace(shape, context=problem.length, vocabulary=problem.vocabulary + 1)  # and the end of text
@@ -80,7 +80,7 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     return replace(config, guests={guest.name: guest.version for guest in origins if guest is not None})
 
 
-def _settle_depths(given: dict[str, object]) -> None:
+def _resolve_depths(given: dict[str, object]) -> None:
     """Depths and objective as they are stored: NAME:LOOPS:WARMUP is three settings, a learned exit needs a gate."""
     if "objective" in given:
         given["objective"] = canonical_objective(str(given["objective"]))

@@ -6,11 +6,11 @@
 
 from scse.data.corpora import (
     DataConfig,
+    absolute_corpus,
     at_hand,
     corpus_documents,
     existing_corpus,
     open_corpus,
-    settled_corpus,
 )
 from scse.data.known import CORPORA, DocumentCorpus
 from scse.data.problem import ProblemCorpus
@@ -31,10 +31,10 @@ __all__ = [
     "Slices",
     "TokenSplit",
     "Tokenizer",
+    "absolute_corpus",
     "at_hand",
     "corpus_documents",
     "existing_corpus",
     "load_tokenizer",
     "open_corpus",
-    "settled_corpus",
 ]

@@ -132,7 +132,7 @@ def corpus_documents(config: DataConfig, split: str, *, slices: Slices | None = 
     return ("".join(document) for document in source.open())
 
 
-def settled_corpus(corpus: str) -> str:
+def absolute_corpus(corpus: str) -> str:
     """A name as it is, a path made absolute: a run must find its text again from any folder."""
     if not corpus or _is_named(corpus):
         return corpus
@@ -141,10 +141,10 @@ def settled_corpus(corpus: str) -> str:
 
 
 def existing_corpus(corpus: str) -> str:
-    """A settled corpus, or the error for one that is neither a name nor a path."""
+    """The same, or the error for one that is neither a name nor a path."""
     if not _is_named(corpus) and not (corpus and _exists(expand(corpus))):
         raise _no_such(corpus, expand(corpus))
-    return settled_corpus(corpus)
+    return absolute_corpus(corpus)
 
 
 def at_hand(corpus: str, data_dir: str | None = None) -> bool:

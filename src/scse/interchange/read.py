@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from scse.config import TrainConfig
-from scse.data import settled_corpus
+from scse.data import absolute_corpus
 from scse.errors import UserError, checked_choice
 from scse.families import HUGINN, OURO, PARCAE
 from scse.files import replacing_folder
@@ -22,7 +22,7 @@ from scse.interchange.tokenizer import foreign_tokenizer
 from scse.model import LoopedLM
 from scse.nn.without_storage import without_storage
 from scse.persistence import save_model
-from scse.runs.folder import settle_config
+from scse.runs.folder import begin_or_continue
 
 SOURCES: Mapping[str, Callable[[Described], Plan]] = {HUGINN: huginn, OURO: ouro, PARCAE: parcae}
 INDEX = "model.safetensors.index.json"
@@ -78,12 +78,12 @@ def import_run(folder: Path, out: Path, source: str, weights_only: bool) -> Plan
         tokenizer.save(draft / "model")
         config = TrainConfig(
             model=plan.config,
-            corpus=settled_corpus("stdlib"),
+            corpus=absolute_corpus("stdlib"),
             tokenizer=tokenizer.name,
             steps=1,
             max_loops=plan.loops,
         )
-        settle_config(draft, config, {"tokenizer": tokenizer.digest}, config.micro_batches)
+        begin_or_continue(draft, config, {"tokenizer": tokenizer.digest}, config.micro_batches)
     return plan
 
 

@@ -146,7 +146,7 @@ def say(axes: Axes, text: str) -> None:
     axes.set_yticks([])
 
 
-def settle(figure: Figure) -> None:
+def lay_out(figure: Figure) -> None:
     """Give everything its place, once: matplotlib would do so again, and draw a second time, for every file."""
     engine = figure.get_layout_engine()
     if engine is not None:
@@ -157,5 +157,5 @@ def settle(figure: Figure) -> None:
 def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure; the same numbers give the same file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    settle(figure)
+    lay_out(figure)
     figure.savefig(path, dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None)

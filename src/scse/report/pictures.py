@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
-from scse.report.figures import settle
+from scse.report.figures import lay_out
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,7 +83,7 @@ def _svg(figure: Figure, name: str, description: str) -> str:
     """
     import matplotlib
 
-    settle(figure)
+    lay_out(figure)
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
         figure.savefig(buffer, format="svg", metadata={"Date": None})
@@ -99,7 +99,7 @@ def _svg(figure: Figure, name: str, description: str) -> str:
 
 
 def _png(figure: Figure) -> bytes:
-    settle(figure)
+    lay_out(figure)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=PNG_DPI)
     return buffer.getvalue()

@@ -78,7 +78,7 @@ def _leave_nothing(folder: Path) -> None:
         folder.rmdir()
 
 
-def settle_config(
+def begin_or_continue(
     folder: Path, wanted: TrainConfig, data: Mapping[str, str], parts: int, compiled: bool = False
 ) -> None:
     """Write the configuration of a new run, or check that an existing one is continued and not altered.

@@ -15,7 +15,7 @@ from scse.errors import UserError
 from scse.signals import Terminated, stops_ask, time_is_up
 from scse.suites.member import Crew, Job, work
 from scse.suites.outcome import Outcome, Result, stopped_too_often
-from scse.suites.sending import INDEX, TASK, Sending, Task, newest_tasks, outcome, own_job, send, write_submission
+from scse.suites.sending import INDEX, TASK, Sending, Sent, newest_sent, outcome, own_job, send, write_submission
 from scse.suites.slurm import Queued, Slurm
 
 SECONDS_BETWEEN_LOOKS = 15.0
@@ -24,7 +24,7 @@ log = logging.getLogger("scse")
 
 
 class Coordinator:
-    """Follows the tasks of some members until each has ended for good.
+    """Follows some members until each has ended for good.
 
     A member that was stopped (preempted, cancelled, out of time) is sent again, at once and up to a number of times,
     unless it was called off; nothing that happens to one concerns another.
@@ -32,7 +32,7 @@ class Coordinator:
 
     def __init__(self, runs: Path, sending: Sending, slurm: Slurm) -> None:
         self.runs, self.sending, self.slurm = runs, sending, slurm
-        self.tasks: dict[str, Task] = {}
+        self.sent: dict[str, Sent] = {}
         self.ours: list[str] = []  # what a stop is to cancel
         self.seen: dict[str, Queued] = {}
         self.sent_again: Counter[str] = Counter()
@@ -44,12 +44,12 @@ class Coordinator:
         queued = self.slurm.queue()
         if queued is None:
             raise UserError("Slurm's controller does not answer (squeue failed); try again when it does")
-        newest = newest_tasks(self.runs)
+        newest = newest_sent(self.runs)
         found = {name: newest[name] for name in members if name in newest and newest[name].key in queued}
         new = [name for name in members if name not in found]
         self.ours = new
         try:
-            self.tasks = found | (send(self.slurm, self.runs, new, self.sending) if new else {})
+            self.sent = found | (send(self.slurm, self.runs, new, self.sending) if new else {})
         except UserError:
             self.ours = []
             raise
@@ -58,9 +58,9 @@ class Coordinator:
 
     def follow(self) -> Iterator[tuple[str, Result]]:
         """The result of each member, in the order in which they end."""
-        while self.tasks:
+        while self.sent:
             yield from self._look()
-            if self.tasks:
+            if self.sent:
                 time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def _look(self) -> Iterator[tuple[str, Result]]:
@@ -71,21 +71,21 @@ class Coordinator:
         if queued is None:
             return
         again = []
-        for name, task in list(self.tasks.items()):
-            if task.key in queued:
-                self.seen[name] = queued[task.key]
+        for name, sent in list(self.sent.items()):
+            if sent.key in queued:
+                self.seen[name] = queued[sent.key]
                 continue
             self.looked[name] += 1
-            if task.told() is None and self.looked[name] < LOOKS_FOR_A_RESULT:
+            if sent.told() is None and self.looked[name] < LOOKS_FOR_A_RESULT:
                 continue
-            result = outcome(self.slurm, task, self.seen.get(name))
+            result = outcome(self.slurm, sent, self.seen.get(name))
             if result.outcome is Outcome.STOPPED:
-                if not task.called_off and self.sent_again[name] < self.sending.requeues:
+                if not sent.called_off and self.sent_again[name] < self.sending.requeues:
                     again.append(name)
                     continue
-                reason = "called off" if task.called_off else result.reason
+                reason = "called off" if sent.called_off else result.reason
                 result = stopped_too_often(self.sent_again[name], reason)
-            del self.tasks[name]
+            del self.sent[name]
             yield name, result
         yield from self._send_again(again)
 
@@ -97,16 +97,16 @@ class Coordinator:
             self.sent_again[name] += 1
             self.looked[name] = 0
         try:
-            self.tasks |= send(self.slurm, self.runs, names, self.sending)
+            self.sent |= send(self.slurm, self.runs, names, self.sending)
         except UserError as refusal:
             for name in names:
-                del self.tasks[name]
+                del self.sent[name]
                 yield name, Result(Outcome.FAILED, f"stopped, and not sent again: {refusal}")
 
     def cancel(self) -> None:
         """End what is still in the queue; it saves first."""
-        queued, tasks = self.slurm.queue() or {}, newest_tasks(self.runs)
-        keys = [tasks[name].key for name in self.ours if name in tasks]
+        queued, newest = self.slurm.queue() or {}, newest_sent(self.runs)
+        keys = [newest[name].key for name in self.ours if name in newest]
         self.slurm.cancel(queued[key].id for key in keys if key in queued)
 
 
@@ -128,7 +128,7 @@ def on_cluster(runs: Path, sending: Sending) -> Crew:
     return crew
 
 
-def as_task(job: Job, task: Task, processes: int, command: Sequence[str]) -> Result:
+def work_as_sent(job: Job, sent: Sent, processes: int, command: Sequence[str]) -> Result:
     """The work of a process that was sent to one member; what became of it is told in a file.
 
     When the time of its job is nearly up, the member is saved and the job queued again.
@@ -136,16 +136,16 @@ def as_task(job: Job, task: Task, processes: int, command: Sequence[str]) -> Res
     if "RANK" in os.environ:  # one of the processes that `launch` started
         result = work(job)
         if os.environ["RANK"] == "0":
-            task.tell(result)
+            sent.tell(result)
         return result
     turns = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-    task.forget()
-    if turns > task.requeues:
+    sent.forget()
+    if turns > sent.requeues:
         result = stopped_too_often(turns)
     else:
-        result = work(job) if processes == 1 else launch(task, processes, command)
-    task.tell(result)
-    if result.outcome is Outcome.STOPPED and time_is_up() and turns < task.requeues and own_job():
+        result = work(job) if processes == 1 else launch(sent, processes, command)
+    sent.tell(result)
+    if result.outcome is Outcome.STOPPED and time_is_up() and turns < sent.requeues and own_job():
         log.info("the time of this job is nearly up: saved, and queued again")
         Slurm().requeue(own_job())
     return result
@@ -155,9 +155,9 @@ def in_launched_processes(runs: Path, processes: int, command: Sequence[str]) ->
     """One member at a time, each in several processes of this machine."""
 
     def crew(jobs: Sequence[Job]) -> Generator[tuple[Job, Result], None, None]:
-        tasks = write_submission(runs, [job.member.name for job in jobs], requeues=0)
-        for job, task in zip(jobs, tasks, strict=True):
-            result = launch(task, processes, command)
+        submission = write_submission(runs, [job.member.name for job in jobs], requeues=0)
+        for job, sent in zip(jobs, submission, strict=True):
+            result = launch(sent, processes, command)
             yield job, result
             if result.outcome is Outcome.STOPPED:
                 raise Terminated  # the signal was for this process, and so for all of them
@@ -165,11 +165,11 @@ def in_launched_processes(runs: Path, processes: int, command: Sequence[str]) ->
     return crew
 
 
-def launch(task: Task, processes: int, command: Sequence[str]) -> Result:
+def launch(sent: Sent, processes: int, command: Sequence[str]) -> Result:
     """Run a member in several processes through torchrun; a signal to this one is passed on."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     threads = str(max(1, (os.cpu_count() or 1) // processes))
-    told = {TASK: str(task.folder), INDEX: str(task.index), "OMP_NUM_THREADS": threads}
+    told = {TASK: str(sent.folder), INDEX: str(sent.index), "OMP_NUM_THREADS": threads}
     with stops_ask() as stop:
         # In a session of its own: Ctrl-C on the terminal is for this process to pass on, once.
         child = subprocess.Popen(
@@ -184,7 +184,7 @@ def launch(task: Task, processes: int, command: Sequence[str]) -> Result:
                 child.terminate()
                 passed_on = True
             time.sleep(0.2)
-    said = task.told()
+    said = sent.told()
     if said is not None:
         return said
     if passed_on:

@@ -21,7 +21,7 @@ NARROW: Settings = {"width": 26, "ff_width": 102}
 
 _TRAINED = (answers(HOPS, FULL_DEPTH).header, answers(None, FULL_DEPTH).header)
 _DEEP, _FURTHER = answers(None, FAR).header, answers(FURTHER, 16).header
-_ROWS = {member.name: member.arm(CHASE, "recurrences") for member in MAIN if member.name in LOOPS}
+_ROWS = {row.name: row.arm(CHASE, "recurrences") for row in MAIN if row.name in LOOPS}
 _ARMS = {name: _ROWS[name].name for name in LOOPS}
 _UNSHARED = Arm(
     name="narrow",

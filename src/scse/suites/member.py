@@ -47,7 +47,7 @@ class Job:
 Crew = Callable[[Sequence[Job]], Generator[tuple[Job, Result], None, None]]
 
 
-def settled(job: Job) -> Result | None:
+def known_result(job: Job) -> Result | None:
     """The result of a member with which nothing is left to be done; None for one that needs work."""
     try:
         if not job.member.trained() or job.member.missing(job.data_dir):

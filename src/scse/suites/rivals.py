@@ -23,7 +23,7 @@ from scse.tasks.columns import diagnosed, loops, right
 
 TEXT, CHASE = "wikitext-2", "pointer-chase"
 # The suffix of a row's name, and its headings, by protocol.
-TASKS = {CHASE: ("chase", "Pointer chase"), TEXT: ("text", "WikiText-2")}
+WORDS = {CHASE: ("chase", "Pointer chase"), TEXT: ("text", "WikiText-2")}
 # On text long enough for loops to have learnt something from the context at this size (results/README.md), on the chase
 # as long as its protocol says.
 MINI: dict[str, Settings] = {CHASE: {"steps": 2000, "depth_warmup": 1000}, TEXT: {"steps": 2000}}
@@ -34,7 +34,7 @@ LESS = {"lr": 1e-3}
 
 
 @dataclass(frozen=True)
-class Member:
+class Row:
     """A row on every task: `matrices` is how many more d×d matrices it has than SCSE."""
 
     name: str
@@ -49,7 +49,7 @@ class Member:
         return {**self.options, **({"ff_width": round(ff_width - self.matrices * width / 3)} if self.matrices else {})}
 
     def arm(self, protocol: str, group: str, suffix: str = "", changes: Settings | None = None) -> Arm:
-        short, heading = TASKS[protocol]
+        short, heading = WORDS[protocol]
         on_text = protocol == TEXT
         return Arm(
             name=f"{self.name}-{short}{suffix}",
@@ -65,41 +65,41 @@ class Member:
 FROM_E: Settings = {"start": "embedding"}
 BARE: Settings = {"decay": False, "recall": "none"}
 MAIN = (
-    Member("looped", "looped", -1),
-    Member("ouro", "ouro", -2),
-    Member("huginn", "huginn"),
-    Member("parcae", "parcae"),
-    Member("orthogonal-injection", "orthogonal-injection"),
-    Member("scse", "scse"),
-    Member("scse-recall", "scse-recall", 1),
-    Member("centred-parcae", "centred-parcae", 2, label="Parcae, source-centred (two cores a loop)"),
+    Row("looped", "looped", -1),
+    Row("ouro", "ouro", -2),
+    Row("huginn", "huginn"),
+    Row("parcae", "parcae"),
+    Row("orthogonal-injection", "orthogonal-injection"),
+    Row("scse", "scse"),
+    Row("scse-recall", "scse-recall", 1),
+    Row("centred-parcae", "centred-parcae", 2, label="Parcae, source-centred (two cores a loop)"),
 )
 # One thing at a time, from either side.
 PARCAES = (
-    Member("parcae-from-e", "parcae", 0, FROM_E, "Parcae from h_0 = e"),
-    Member("parcae-no-recall", "parcae", -1, {**FROM_E, "recall": False}, "Parcae without recall"),
-    Member("parcae-no-decay", "parcae", 0, {**FROM_E, "decay": False}, "Parcae without decay"),
-    Member("parcae-raw-input", "parcae", 0, {**FROM_E, "normalise_input": False}, "Parcae, input not normalised"),
-    Member("parcae-half-step", "parcae", 0, {**FROM_E, "step_scale": 0.5}, "Parcae, s = 0.5"),
-    Member("parcae-state-norm", "parcae", 0, {**FROM_E, "state_norm": True}, "Parcae, state normalised"),
+    Row("parcae-from-e", "parcae", 0, FROM_E, "Parcae from h_0 = e"),
+    Row("parcae-no-recall", "parcae", -1, {**FROM_E, "recall": False}, "Parcae without recall"),
+    Row("parcae-no-decay", "parcae", 0, {**FROM_E, "decay": False}, "Parcae without decay"),
+    Row("parcae-raw-input", "parcae", 0, {**FROM_E, "normalise_input": False}, "Parcae, input not normalised"),
+    Row("parcae-half-step", "parcae", 0, {**FROM_E, "step_scale": 0.5}, "Parcae, s = 0.5"),
+    Row("parcae-state-norm", "parcae", 0, {**FROM_E, "state_norm": True}, "Parcae, state normalised"),
 )
 SCSES = (
-    Member("scse-whole-step", "scse", 0, {"step_scale": 1.0}, "SCSE, s = 1"),
-    Member("scse-decay", "scse-recall", 0, {"recall": "none"}, "SCSE with decay"),
-    Member("scse-recalls", "scse-recall", 1, {"decay": False}, "SCSE with recall"),
-    Member("scse-recall-plain", "scse-recall", 1, {"recall": "plain"}, "SCSE with decay and plain recall"),
-    Member("scse-normalised", "scse-recall", 0, {**BARE, "normalise_source": True}, "SCSE on a normalised source"),
-    Member("scse-state-norm", "scse-recall", 0, {**BARE, "state_norm": True}, "SCSE, deviation normalised"),
+    Row("scse-whole-step", "scse", 0, {"step_scale": 1.0}, "SCSE, s = 1"),
+    Row("scse-decay", "scse-recall", 0, {"recall": "none"}, "SCSE with decay"),
+    Row("scse-recalls", "scse-recall", 1, {"decay": False}, "SCSE with recall"),
+    Row("scse-recall-plain", "scse-recall", 1, {"recall": "plain"}, "SCSE with decay and plain recall"),
+    Row("scse-normalised", "scse-recall", 0, {**BARE, "normalise_source": True}, "SCSE on a normalised source"),
+    Row("scse-state-norm", "scse-recall", 0, {**BARE, "state_norm": True}, "SCSE, deviation normalised"),
 )
 
 ARMS = tuple(
     arm
-    for protocol in TASKS
+    for protocol in WORDS
     for arm in (
-        *(member.arm(protocol, "recurrences") for member in MAIN),
-        *(member.arm(protocol, "Parcae, one part changed") for member in PARCAES),
-        *(member.arm(protocol, "SCSE, one part changed") for member in SCSES),
-        *(member.arm(protocol, "a third of the learning rate", "-lr", LESS) for member in MAIN if protocol == CHASE),
+        *(row.arm(protocol, "recurrences") for row in MAIN),
+        *(row.arm(protocol, "Parcae, one part changed") for row in PARCAES),
+        *(row.arm(protocol, "SCSE, one part changed") for row in SCSES),
+        *(row.arm(protocol, "a third of the learning rate", "-lr", LESS) for row in MAIN if protocol == CHASE),
     )
 )
 
@@ -137,7 +137,7 @@ FAR = tuple(_hops(hops) for hops in (10, 12, 14))
 
 
 def _named(protocol: str, *names: str) -> tuple[str, ...]:
-    return tuple(f"{name}-{TASKS[protocol][0]}" for name in names)
+    return tuple(f"{name}-{WORDS[protocol][0]}" for name in names)
 
 
 def _label(arm: str) -> str:
@@ -146,7 +146,7 @@ def _label(arm: str) -> str:
 
 def _dependence(protocol: str) -> list[Claim]:
     """Does a recurrence that never sees its input again lose input dependence at depth?"""
-    where = TASKS[protocol][1]
+    where = WORDS[protocol][1]
     blind, recalling = _named(protocol, *BLIND_AFTER_START), _named(protocol, *RECALLING)
     return [
         *(
@@ -241,7 +241,7 @@ def _text() -> list[Claim]:
 
 NO_FORCING = Claim(
     "SCSE's response at its anchor is exactly 0, with recall and without",
-    tuple(name for protocol in TASKS for name in _named(protocol, "scse", "scse-recall")),
+    tuple(name for protocol in WORDS for name in _named(protocol, "scse", "scse-recall")),
     (),
     ("R_0", "R_47"),
     values=(0.0,),

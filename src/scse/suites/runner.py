@@ -19,7 +19,7 @@ import torch
 
 from scse.locks import in_use
 from scse.signals import STOPS, Terminated, stops_raise
-from scse.suites.member import Crew, Job, settled, work
+from scse.suites.member import Crew, Job, known_result, work
 from scse.suites.outcome import Outcome, Result, stopped_too_often
 
 Finished = Generator[tuple[Job, Result], None, None]
@@ -32,7 +32,7 @@ def run_jobs(jobs: Sequence[Job], crew: Crew) -> dict[str, Result]:
     results: dict[str, Result] = {}
     with contextlib.suppress(*STOPS), stops_raise(over_others=True):
         for job in jobs:
-            if (known := settled(job)) is not None:
+            if (known := known_result(job)) is not None:
                 results[job.member.name] = known
                 _say(job, known, len(results), len(jobs))
         waiting = [job for job in jobs if job.member.name not in results]

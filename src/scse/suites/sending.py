@@ -41,7 +41,7 @@ class Sending:
 
 
 @dataclass(frozen=True)
-class Task:
+class Sent:
     """One member of one submission."""
 
     folder: Path
@@ -93,31 +93,30 @@ def own_job() -> str:
     return f"{array}_{index}" if array and index else os.environ.get("SLURM_JOB_ID", "")
 
 
-def own_task() -> Task | None:
+def sent_here() -> Sent | None:
     """The member that this process was sent to work on, if it was."""
     folder, index = os.environ.get(TASK), os.environ.get(INDEX, "0")
     if not folder:
         return None
-    tasks = read_submission(Path(folder))
-    return next(task for task in tasks if task.index == int(index))
+    return next(sent for sent in read_submission(Path(folder)) if sent.index == int(index))
 
 
-def read_submission(folder: Path) -> list[Task]:
+def read_submission(folder: Path) -> list[Sent]:
     stated = read_json(folder / "members.json")
-    return [Task(folder, index, name, int(stated["requeues"])) for index, name in enumerate(stated["members"])]
+    return [Sent(folder, index, name, int(stated["requeues"])) for index, name in enumerate(stated["members"])]
 
 
-def newest_tasks(runs: Path) -> dict[str, Task]:
-    """The last task of each member that was ever sent from a folder of runs."""
+def newest_sent(runs: Path) -> dict[str, Sent]:
+    """Each member that was ever sent from a folder of runs, as it was sent last."""
     numbered = [path for path in (runs / FOLDER).glob("*") if path.name.isdigit()]
-    found: dict[str, Task] = {}
+    found: dict[str, Sent] = {}
     for folder in sorted(numbered, key=lambda path: int(path.name)):
         with contextlib.suppress(UserError, KeyError, TypeError, ValueError):
-            found |= {task.member: task for task in read_submission(folder)}
+            found |= {sent.member: sent for sent in read_submission(folder)}
     return found
 
 
-def write_submission(runs: Path, members: Sequence[str], requeues: int) -> list[Task]:
+def write_submission(runs: Path, members: Sequence[str], requeues: int) -> list[Sent]:
     """A folder of its own for some members that are to be sent."""
     (runs / FOLDER).mkdir(parents=True, exist_ok=True)
     number = max((int(path.name) for path in (runs / FOLDER).glob("*") if path.name.isdigit()), default=0) + 1
@@ -132,14 +131,14 @@ def write_submission(runs: Path, members: Sequence[str], requeues: int) -> list[
     return read_submission(folder)
 
 
-def send(slurm: Slurm, runs: Path, members: Sequence[str], sending: Sending) -> dict[str, Task]:
+def send(slurm: Slurm, runs: Path, members: Sequence[str], sending: Sending) -> dict[str, Sent]:
     """Submit some members as one array: Slurm takes all of them, or refuses all."""
-    tasks = write_submission(runs, members, sending.requeues)
-    folder = tasks[0].folder
+    submission = write_submission(runs, members, sending.requeues)
+    folder = submission[0].folder
     with replacing(folder / "script.sh") as temporary:
         temporary.write_text(_script(folder, sending), encoding="utf-8")
     most = f"%{sending.parallel}" if sending.parallel else ""
-    own = [f"--job-name={tasks[0].key[0]}", f"--array=0-{len(tasks) - 1}{most}", "--open-mode=append"]
+    own = [f"--job-name={submission[0].key[0]}", f"--array=0-{len(submission) - 1}{most}", "--open-mode=append"]
     try:
         slurm.submit([*own, f"--output={folder}/log-%a.txt", *sbatch_words(sending.options), str(folder / "script.sh")])
     except UserError:
@@ -150,7 +149,7 @@ def send(slurm: Slurm, runs: Path, members: Sequence[str], sending: Sending) -> 
             folder.parent.rmdir()
             folder.parent.parent.rmdir()
         raise
-    return {task.member: task for task in tasks}
+    return {sent.member: sent for sent in submission}
 
 
 def _script(folder: Path, sending: Sending) -> str:
@@ -163,16 +162,16 @@ def _script(folder: Path, sending: Sending) -> str:
     return "\n".join(lines) + "\n"
 
 
-def outcome(slurm: Slurm, task: Task, last: Queued | None) -> Result:
-    """What became of a task that has left the queue."""
-    told = task.told()
+def outcome(slurm: Slurm, sent: Sent, last: Queued | None) -> Result:
+    """What became of a member that has left the queue."""
+    told = sent.told()
     if told is not None:
         return told
     state = slurm.last_state(last.id) if last else ""
     if state in TAKEN_AWAY:
         return Result(Outcome.STOPPED, f"Slurm says {state}")
     said = f" (Slurm says {state})" if state else ""
-    return Result(Outcome.FAILED, f"its job ended without a word{said}; its log is {task.log}")
+    return Result(Outcome.FAILED, f"its job ended without a word{said}; its log is {sent.log}")
 
 
 def last_step(folder: Path) -> int:

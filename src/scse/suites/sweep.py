@@ -77,7 +77,7 @@ def as_suite(
         if "data" in settings:
             settings["data"] = existing_corpus(str(settings["data"]))
         draft = Arm("", family, grid.protocol, "", seeds=tuple(dict.fromkeys(seeds)), settings=settings)
-        typed = settled(_config(preset, draft), settings)
+        typed = as_configured(_config(preset, draft), settings)
         own = {name: family if name == "family" else typed[name] for name in names}
         name = ", ".join(f"{option}={value}" for option, value in own.items()) or family
         arms[name] = replace(_plainest(preset, replace(draft, settings=typed)), name=name, label=name)
@@ -112,7 +112,7 @@ def _plainest(preset: Preset, arm: Arm) -> Arm:
     return arm
 
 
-def settled(config: TrainConfig, settings: Settings) -> dict[str, object]:
+def as_configured(config: TrainConfig, settings: Settings) -> dict[str, object]:
     """Settings as the run has them: '1e-3' from a command line and 0.001 are the same one."""
     places: dict[str, Any] = {**config.model.options, **asdict(config.model.shape), **config.to_dict()}
     places["data"] = config.corpus

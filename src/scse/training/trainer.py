@@ -30,7 +30,7 @@ from scse.processes import World, world
 from scse.progress import Meter, progress
 from scse.recurrence import build as build_recurrence
 from scse.runs.checkpoint import Checkpoint, CheckpointStore, Saving, Validation
-from scse.runs.folder import Metrics, MetricsSink, NoMetrics, locked, settle_config, stored_parts, stored_precision
+from scse.runs.folder import Metrics, MetricsSink, NoMetrics, begin_or_continue, locked, stored_parts, stored_precision
 from scse.runs.parent import inherited_tokenizer, starting_checkpoint
 from scse.runs.restoring import collect, export_model, refuse_misfit, restore
 from scse.runs.shards import is_shard
@@ -47,7 +47,7 @@ log = logging.getLogger("scse")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Ended:
     """How an invocation ended: at which step, whether the run is complete, whether this process speaks for it.
 
     `stop_requested` can be true of a complete run too: the request came during its last step.
@@ -64,7 +64,7 @@ class Outcome:
         return self.validation.ppl if self.validation else None
 
 
-def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = None) -> Outcome:
+def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = None) -> Ended:
     """Train to the end, from the newest good checkpoint of `folder` if there is one."""
     folder = expand(folder)
     options = options or RunOptions()
@@ -114,7 +114,7 @@ class Trainer:
             refuse_misfit(self.start.folder, self.model)
         # Only now, when text and memory are known to suffice: a run that cannot start leaves nothing behind.
         if here.leads:
-            settle_config(folder, config, digests, self.micro_batches, self.model.compiled)
+            begin_or_continue(folder, config, digests, self.micro_batches, self.model.compiled)
         here.from_leader(None)
         self.objective = Objective(self.model, config.objective, config.backprop, options.recompute)
         self.module = distribute(self.objective, options.strategy, here, config.precision)
@@ -132,13 +132,13 @@ class Trainer:
         # An accelerator computes while its host writes; a CPU would share its memory and its time with the writing.
         self.background = dist.new_group(backend="gloo") if self.sharded and here.device.type != "cpu" else None
 
-    def run(self) -> Outcome:
+    def run(self) -> Ended:
         if self.world.from_leader(self.world.leads and not self.store.steps() and _is_whole(self.folder / "model")):
-            return Outcome(self.config.steps, True, self.last, self.world.leads)  # its checkpoints have been deleted
+            return Ended(self.config.steps, True, self.last, self.world.leads)  # its checkpoints have been deleted
         step = self._resume()
         if step >= self.config.steps:
             self._export()
-            return Outcome(step, True, self.last, self.world.leads)
+            return Ended(step, True, self.last, self.world.leads)
         self.rate = matmul_rate(getattr(torch, self.config.precision), self.world.device)
         with stops_ask() as stop, self._metrics(step) as metrics, self._progress(step) as meter:
             while step < self.config.steps:
@@ -148,9 +148,9 @@ class Trainer:
                 self._milestones(step, stopping or late, metrics)
                 if stopping and step < self.config.steps:
                     self._wait_until_saved()
-                    return Outcome(step, False, self.last, self.world.leads, True)
+                    return Ended(step, False, self.last, self.world.leads, True)
         self._export()
-        return Outcome(step, True, self.last, self.world.leads, stop.requested)
+        return Ended(step, True, self.last, self.world.leads, stop.requested)
 
     def _step(self, step: int, meter: Meter) -> dict[str, float]:
         """One optimiser step; the metrics row describes the state after it."""
