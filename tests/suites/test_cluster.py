@@ -402,8 +402,8 @@ def test_a_member_in_several_processes(tmp_path, monkeypatch, how):
     (tmp_path / "torchrun").write_text(f"#!/bin/sh\necho $@ > {tmp_path}/words\n{script}\n")
     (tmp_path / "torchrun").chmod(0o755)
     monkeypatch.setattr(cluster.sys, "executable", str(tmp_path / "torchrun"))
-    (task,) = sending.write_submission(tmp_path / "runs", ["a"], requeues=0)
-    result = cluster.launch(task, 2, ["suite", "run", "x"])
+    (sent,) = sending.write_submission(tmp_path / "runs", ["a"], requeues=0)
+    result = cluster.launch(sent, 2, ["suite", "run", "x"])
     assert result.outcome is outcome
     assert "--nproc-per-node 2 -m scse suite run x" in (tmp_path / "words").read_text()
     if how == "dies":
@@ -416,16 +416,31 @@ def test_a_member_is_trained_and_evaluated_by_all_its_processes(place, smaller, 
     arguments = line(place, "run", "forcing-controls", **chosen)[1:]
     assert main(line(place, "plan", "forcing-controls", **chosen)[1:]) == 0
     (member,) = json.loads(capsys.readouterr().out)["members"]
-    (task,) = sending.write_submission(place / "together", [member["run"]], requeues=0)
-    sent = {sending.TASK: str(task.folder), sending.INDEX: str(task.index)}
-    done = forked.several_processes([*arguments, "--processes-per-member", "2", *SMALLER], **sent)
-    assert task.told() == Result(Outcome.DONE), done.stderr
+    (sent,) = sending.write_submission(place / "together", [member["run"]], requeues=0)
+    told = {sending.TASK: str(sent.folder), sending.INDEX: str(sent.index)}
+    done = forked.several_processes([*arguments, "--processes-per-member", "2", *SMALLER], **told)
+    assert sent.told() == Result(Outcome.DONE), done.stderr
     together, records = numbers(place / "together"), place / "together" / member["run"] / "records.jsonl"
     assert len(records.read_text().splitlines()) == len(together)
     assert {record.identity["task"] for record in read_records([records])} == {"perplexity", "diagnose"}
     records.unlink()
     assert forked.scse([*arguments, *SMALLER]).returncode == 0
     assert numbers(place / "together") == together
+
+
+def test_members_in_several_processes_are_not_said_to_be_on_a_cluster(place, capsys):
+    chosen = {"runs": "launched", "only": "scse", "depths": "8"}
+    assert main(line(place, "plan", **chosen)[1:]) == 0
+    (member,) = json.loads(capsys.readouterr().out)["members"]
+    (sent,) = sending.write_submission(place / "launched", [member["run"]], requeues=0)
+    for said in ("not running", "stopped"):
+        assert main(line(place, "status", **chosen)[1:-1]) == 0
+        printed = capsys.readouterr().out
+        assert "In several processes of one machine" in printed
+        assert said in printed
+        assert "On the cluster" not in printed
+        assert "logs:" not in printed
+        sent.tell(Result(Outcome.STOPPED))
 
 
 class Worker:

@@ -12,7 +12,7 @@ from toysuites import SUITE, line
 
 from runs import run, write_corpus
 from scse.cli import main
-from scse.cli.suite import duration
+from scse.cli.text import duration
 from scse.runs import open_run
 from scse.suites import SUITES, member
 from scse.suites.needed import unavailable_columns

@@ -236,6 +236,14 @@ def positive_ints(text: str) -> list[int]:
     return values
 
 
+def seed_list(text: str) -> list[int]:
+    """'0,1,2' -> [0, 1, 2]"""
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"expected whole numbers separated by commas, got '{text}'")
+    return [int(part) for part in parts]
+
+
 def require_positive(args: Arguments, *names: str) -> None:
     """Options that are given must be at least 1."""
     for name in names:

@@ -28,7 +28,7 @@ from scse.cli.common import (
     settings,
 )
 from scse.cli.tables import print_table
-from scse.cli.text import print_text
+from scse.cli.text import duration, print_text
 from scse.errors import UserError, checked_choice
 from scse.families import DEFAULT_FAMILY
 from scse.files import expand
@@ -152,7 +152,6 @@ def here(folder: Path, flops: float) -> dict[str, float]:
 
 
 def show(answer: dict[str, Any], args: Arguments) -> None:
-    from scse.cli.suite import duration
     from scse.planning import ACCELERATORS, GIB, NARROW
     from scse.report.wording import plural
 

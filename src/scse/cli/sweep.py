@@ -25,15 +25,14 @@ from scse.cli.common import (
     positive_ints,
     print_json,
     require_positive,
+    seed_list,
     settings,
 )
-from scse.cli.sending import check_sending, send_off
-from scse.cli.suite import add_running, carry_out, print_plan, say_ended, seed_list
+from scse.cli.members import add_running, carry_out, check_running, print_plan, say_ended
 from scse.cli.tables import print_table
 from scse.cli.text import print_text
 from scse.errors import UserError
 from scse.families import DEFAULT_FAMILY
-from scse.suites.sending import sent_here
 
 if TYPE_CHECKING:
     from scse.suites.evidence import Evidence
@@ -65,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: Arguments) -> int:
     require_positive(args, "limit", "steps", "select")
-    check_sending(args)
+    check_running(args)
     if not args.out:
         raise UserError("--out is empty; name a folder for the runs")
     vary = varied(args.vary)
@@ -88,9 +87,9 @@ def run(args: Arguments) -> int:
     if args.plan:
         print_plan(args, preset.name, chosen, out, [])
         return 0
-    if args.detach and not sent_here():
-        return send_off(args, chosen, out)
     ended = carry_out(args, chosen, out, all_depths=False)
+    if ended is None:
+        return 0
     evidence = gather(suite, Shelf([record for member in chosen for record in member.records()], preset))
     if args.json:
         print_json({**vars(ended), **result(evidence, values, select, args.split, grid)})

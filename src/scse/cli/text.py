@@ -36,6 +36,14 @@ def render(value: object) -> str:
     return str(value)
 
 
+def duration(seconds: float) -> str:
+    """'40 s', '12 min', '3.5 h' or '9.2 d'"""
+    for size, unit in ((86_400, "d"), (3600, "h")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+
+
 def print_text(text: str, stream: TextIO | None = None) -> None:
     """Sentences, wrapped at words on a terminal; a word wider than that, such as a path, stays whole."""
     print(fitted_text(text, stream), file=stream or sys.stdout)

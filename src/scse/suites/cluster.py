@@ -41,10 +41,7 @@ class Coordinator:
 
     def begin(self, members: Sequence[str]) -> tuple[int, int]:
         """Send the members that are not in the queue already; how many were, and how many are new."""
-        queued = self.slurm.queue()
-        if queued is None:
-            raise UserError("Slurm's controller does not answer (squeue failed); try again when it does")
-        newest = newest_sent(self.runs)
+        queued, newest = self.slurm.known_queue(), newest_sent(self.runs)
         found = {name: newest[name] for name in members if name in newest and newest[name].key in queued}
         new = [name for name in members if name not in found]
         self.ours = new

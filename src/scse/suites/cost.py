@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,6 +16,7 @@ from scse.errors import UserError
 from scse.families import FAMILIES
 from scse.flops import step_flops, token_flops
 from scse.runs.folder import read_run_config
+from scse.suites.how_far import Rows, describe
 from scse.suites.needed import Member
 from scse.tasks import TASKS, Column
 from scse.tasks.adaptive import CEILING
@@ -64,6 +66,22 @@ class Estimator:
         if self._rate is None:
             self._rate = matmul_rate(getattr(torch, resolve_precision("auto", self.device)), self.device)
         return assumed_share(width) * self._rate
+
+
+def plan(chosen: Sequence[Member], runs: Path, device: str, data_dir: str | None) -> tuple[Rows, dict[str, Any]]:
+    """What is done and what is left to do: a row by member, and the sums."""
+    estimator, rows, costs = Estimator(runs, device), [], []
+    for member in chosen:
+        cost = estimator.cost(member, member.missing(data_dir))
+        costs.append(cost)
+        row = {**describe(member, data_dir), "flops": cost.flops, "seconds": round(cost.seconds)}
+        rows.append({**row, "speed": "measured" if cost.measured else "estimated"})
+    return rows, {
+        "runs": len(rows),
+        "trained": sum(row["step"] == row["steps"] for row in rows),
+        "flops": sum(cost.flops for cost in costs),
+        "seconds": round(sum(cost.seconds for cost in costs)),
+    }
 
 
 def evaluation_flops(member: Member, missing: Sequence[Column], config: TrainConfig) -> float:

@@ -11,20 +11,69 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from multiprocessing import connection, get_context
 from multiprocessing.context import SpawnProcess
+from pathlib import Path
 
 import torch
 
 from scse.locks import in_use
 from scse.signals import STOPS, Terminated, stops_raise
+from scse.suites.cluster import in_launched_processes, on_cluster, work_as_sent
 from scse.suites.member import Crew, Job, known_result, work
 from scse.suites.outcome import Outcome, Result, stopped_too_often
+from scse.suites.sending import REQUEUES, Sending, sent_here
 
 Finished = Generator[tuple[Job, Result], None, None]
 POLL_SECONDS = 1.0
 log = logging.getLogger("scse")
+
+
+@dataclass(frozen=True)
+class Hands:
+    """Who works on members: a cluster if `sending` says how, else `processes` of this machine, a member each.
+
+    `per_member` processes share a member; they are started with `command`, the user's own.
+    """
+
+    command: Sequence[str] = ()
+    processes: int = 1
+    per_member: int = 1
+    requeues: int = REQUEUES
+    sending: Sending | None = None
+
+    def crew(self, runs: Path) -> Crew:
+        if self.sending is not None:
+            return on_cluster(runs, self.sending)
+        if self.per_member > 1:
+            return in_launched_processes(runs, self.per_member, self.command)
+        return in_this_process if self.processes == 1 else in_processes(self.processes, self.requeues)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How the members of an invocation ended; `failures` holds reasons by name."""
+
+    runs: int
+    done: int
+    finished: bool
+    failures: Mapping[str, str]
+
+
+def carry_out(jobs: Sequence[Job], runs: Path, hands: Hands) -> Tally:
+    """Train and evaluate what is missing; a process that was sent to one member does the work of that one."""
+    sent = sent_here()
+    if sent is not None:
+        jobs = [job for job in jobs if job.member.name == sent.member]
+        results = {job.member.name: work_as_sent(job, sent, hands.per_member, hands.command) for job in jobs}
+    else:
+        beside_others = hands.processes > 1 or hands.sending is not None
+        results = run_jobs([replace(job, quiet=job.quiet or beside_others) for job in jobs], hands.crew(runs))
+    done = sum(result.outcome is Outcome.DONE for result in results.values())
+    failures = {name: result.reason for name, result in results.items() if result.outcome is Outcome.FAILED}
+    return Tally(len(jobs), done, done + len(failures) == len(jobs), failures)
 
 
 def run_jobs(jobs: Sequence[Job], crew: Crew) -> dict[str, Result]:

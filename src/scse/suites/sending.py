@@ -22,7 +22,7 @@ from scse.files import read_json, replacing, write_json
 from scse.suites.outcome import Outcome, Result
 from scse.suites.slurm import TERMINATED, Queued, Slurm, sbatch_words
 
-FOLDER = ".jobs"
+FOLDER, MEMBERS, SCRIPT = ".jobs", "members.json", "script.sh"
 TASK, INDEX = "SCSE_TASK", "SLURM_ARRAY_TASK_ID"
 REQUEUES = 20
 # States in which a job ends without its own fault: the member goes on from its last checkpoint.
@@ -54,6 +54,11 @@ class Sent:
         """The name of its job, which no other folder of runs has, and its place in it."""
         runs = hashlib.sha256(str(self.folder.parent.parent.resolve()).encode()).hexdigest()[:8]
         return f"scse-{runs}-{self.folder.name}", self.index
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether Slurm was to run it; otherwise several processes of one machine were, which write no log."""
+        return (self.folder / SCRIPT).exists()
 
     @property
     def log(self) -> Path:
@@ -102,7 +107,7 @@ def sent_here() -> Sent | None:
 
 
 def read_submission(folder: Path) -> list[Sent]:
-    stated = read_json(folder / "members.json")
+    stated = read_json(folder / MEMBERS)
     return [Sent(folder, index, name, int(stated["requeues"])) for index, name in enumerate(stated["members"])]
 
 
@@ -127,7 +132,7 @@ def write_submission(runs: Path, members: Sequence[str], requeues: int) -> list[
             break
         except FileExistsError:  # another coordinator was faster
             number += 1
-    write_json(folder / "members.json", {"members": list(members), "requeues": requeues})
+    write_json(folder / MEMBERS, {"members": list(members), "requeues": requeues})
     return read_submission(folder)
 
 
@@ -135,15 +140,15 @@ def send(slurm: Slurm, runs: Path, members: Sequence[str], sending: Sending) -> 
     """Submit some members as one array: Slurm takes all of them, or refuses all."""
     submission = write_submission(runs, members, sending.requeues)
     folder = submission[0].folder
-    with replacing(folder / "script.sh") as temporary:
+    with replacing(folder / SCRIPT) as temporary:
         temporary.write_text(_script(folder, sending), encoding="utf-8")
     most = f"%{sending.parallel}" if sending.parallel else ""
     own = [f"--job-name={submission[0].key[0]}", f"--array=0-{len(submission) - 1}{most}", "--open-mode=append"]
     try:
-        slurm.submit([*own, f"--output={folder}/log-%a.txt", *sbatch_words(sending.options), str(folder / "script.sh")])
+        slurm.submit([*own, f"--output={folder}/log-%a.txt", *sbatch_words(sending.options), str(folder / SCRIPT)])
     except UserError:
-        for path in (folder / "script.sh", folder / "members.json"):
-            path.unlink()
+        for name in (SCRIPT, MEMBERS):
+            (folder / name).unlink()
         with contextlib.suppress(OSError):  # the folder of runs too, if all this made it
             folder.rmdir()
             folder.parent.rmdir()
@@ -160,6 +165,17 @@ def _script(folder: Path, sending: Sending) -> str:
     lines.append(f"export {TASK}={shlex.quote(str(folder))}")
     lines.append(f"exec {shlex.join([sys.executable, '-m', 'scse', *sending.command])}")
     return "\n".join(lines) + "\n"
+
+
+def call_off(slurm: Slurm, runs: Path, names: Sequence[str]) -> list[str]:
+    """End the jobs of some members, which save first; the ids of those that were in the queue."""
+    queued, newest = slurm.known_queue(), newest_sent(runs)
+    wanted = [newest[name] for name in names if name in newest and newest[name].key in queued]
+    for sent in wanted:
+        sent.call_off()  # before the job ends: a waiting 'run' would send it again
+    ids = [queued[sent.key].id for sent in wanted]
+    slurm.cancel(ids)
+    return ids
 
 
 def outcome(slurm: Slurm, sent: Sent, last: Queued | None) -> Result:

@@ -80,6 +80,13 @@ class Slurm:
                 found[name, int(index)] = Queued(number, state, "" if reason == "None" else reason)
         return found
 
+    def known_queue(self) -> dict[tuple[str, int], Queued]:
+        """The same; an error when the controller does not answer."""
+        queued = self.queue()
+        if queued is None:
+            raise UserError("Slurm's controller does not answer (squeue failed); try again when it does")
+        return queued
+
     def cancel(self, ids: Iterable[str]) -> None:
         wanted = list(ids)
         if wanted:
