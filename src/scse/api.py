@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scse.config import RunOptions, assemble, protocol
+from scse.config.use import DEPTHS, LOOPS, NEW_TOKENS
 from scse.errors import UserError
 from scse.generation import GREEDY, Depth, Generation, Sampling, continue_text
 from scse.runs import Run, open_run
 from scse.tasks import TASKS
-from scse.tasks.anchor import Diagnose
+from scse.tasks.anchor import BATCHES, STEPS, Diagnose
 from scse.tasks.base import Evaluated, Selection
 from scse.tasks.columns import loops
 from scse.training.trainer import train as train_run
 
 if TYPE_CHECKING:
     from scse.generation import Continuation
-
-DEPTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48)
 
 
 def train(
@@ -49,7 +48,9 @@ def evaluate(
     return TASKS.find(task).evaluate(opened, selection or Selection(show=False), loops(*depths, task=task)).keep(opened)
 
 
-def diagnose(run: Run | str | Path, steps: int = 48, selection: Selection | None = None, batches: int = 2) -> Evaluated:
+def diagnose(
+    run: Run | str | Path, steps: int = STEPS, selection: Selection | None = None, batches: int = BATCHES
+) -> Evaluated:
     """What the recurrence does at its anchor, step by step."""
     opened = _opened(run)
     chosen = selection or Selection(show=False)
@@ -60,8 +61,8 @@ def generate(
     run: Run | str | Path,
     prompt: str,
     *,
-    loops: int = 8,
-    max_new_tokens: int = 64,
+    loops: int = LOOPS,
+    max_new_tokens: int = NEW_TOKENS,
     threshold: float | None = None,
     sampling: Sampling = GREEDY,
     seed: int = 0,
@@ -74,7 +75,7 @@ def generate(
     return last
 
 
-def export(run: Run | str | Path, folder: str | Path, loops: int = 8) -> Path:
+def export(run: Run | str | Path, folder: str | Path, loops: int = LOOPS) -> Path:
     """A folder that `transformers` loads."""
     from scse.hf.export import export as write
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from scse.config import protocol
+from scse.config.use import DEPTHS
 from scse.demo_chase import CEILING, CHASE, SHOWN, accuracies, draw_exits, exits
 from scse.demo_chase import findings as chase_findings
 from scse.devices import resolve_device
@@ -33,7 +34,6 @@ from scse.suites.suite import Arm, Claim, Column, Preset, Suite, values_of
 from scse.tasks.columns import budgeted, headers, loops
 
 NAMES = ("looped", "tuned-adapter", "scse")
-DEPTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48)
 BUDGETS = (8, 16, 24)
 PROMPT = "def main("
 WRITTEN_DEPTHS = (1, 8, 48)

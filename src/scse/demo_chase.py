@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from scse.config.use import BATCH
 from scse.data import UNCOUNTED, Sequences
 from scse.evaluation.accuracy import settling
 from scse.problems import in_hops
@@ -67,7 +68,7 @@ def exits(folders: Mapping[str, Path], windows: int, device: str = "auto") -> li
         run = open_run(folder, device)
         data = run.corpus(None, None, None).split("test").tokens
         assert isinstance(data, Sequences)
-        taken, right = settling(run.model, data, CEILING, batch=32, limit=windows)
+        taken, right = settling(run.model, data, CEILING, batch=BATCH, limit=windows)
         difficulty, asked = data.difficulty[: len(taken)], data.targets[: len(taken)] != UNCOUNTED
         means = {
             in_hops(hops): round(float(taken[asked & (difficulty == hops)].mean()), 2)

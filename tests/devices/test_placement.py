@@ -12,6 +12,7 @@ import torch
 from fakedevice import DEVICE, Mixed, Remote, accelerator
 from runs import config_for, final_tensors, options, run, write_corpus
 from scse.config import data_config
+from scse.config.use import ExitTraining
 from scse.data import Sequences, open_corpus
 from scse.diagnostics import diagnose
 from scse.diagnostics.steering import steer
@@ -34,7 +35,7 @@ from scse.progress import SILENT
 from scse.serve.engine import Engine
 from scse.serve.limits import Limits
 from scse.serve.sequence import Sequence, Wanted
-from scse.training.exits import ExitTraining, train_gate
+from scse.training.exits import train_gate
 from scse.training.objectives import TERMS, Objective
 from scse.training.trainer import Trainer
 from tinymodels import NAMES, SHAPES, TINY, anchored, some_ids, tiny

@@ -10,12 +10,13 @@ import torch
 
 from runs import run, write_corpus
 from scse import cli
+from scse.config.use import ExitTraining
 from scse.errors import UserError
 from scse.recurrence.reading import MotionGate
 from scse.runs import open_run
 from scse.runs.exits import ABOUT_FILE, FOLDER, GATE_FILE
 from scse.training.batches import batch_source
-from scse.training.exits import ExitTraining, _loss, loop_gains, train_gate
+from scse.training.exits import _loss, loop_gains, train_gate
 from tinymodels import TINY, some_ids, tiny
 
 

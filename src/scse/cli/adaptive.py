@@ -28,6 +28,7 @@ from scse.cli.common import (
     require_positive,
 )
 from scse.cli.tables import print_table
+from scse.config.adaptive import EXAMPLE_MODES, AdaptiveSettings
 from scse.tasks.adaptive import CALIBRATION_WINDOWS
 
 if TYPE_CHECKING:
@@ -38,8 +39,12 @@ log = logging.getLogger("scse")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("--budgets", type=positive_ints, default=[8, 16, 24], metavar="B,B", help="default 8,16,24")
-    parser.add_argument("--ceiling", type=int, default=48, metavar="T", help="most loops of an example (default 48)")
+    parser.add_argument(
+        "--budgets", type=positive_ints, default=AdaptiveSettings.budgets, metavar="B,B", help="mean loops"
+    )
+    parser.add_argument(
+        "--ceiling", type=int, default=AdaptiveSettings.ceiling, metavar="T", help="most loops of an example"
+    )
     add_rule(parser)
     parser.add_argument("--quality", type=float, metavar="P", help="instead: at most P %% above the best perplexity")
     parser.add_argument(
@@ -48,7 +53,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"validation windows to choose thresholds on (default: all; with --limit at least {CALIBRATION_WINDOWS})",
     )
-    parser.add_argument("--mode", metavar="M", help="offline, online or token (default: offline and online)")
+    parser.add_argument(
+        "--mode", metavar="M", help=f"offline, online or token (default: {' and '.join(EXAMPLE_MODES)})"
+    )
     parser.add_argument("--picture", metavar="P", help="of a problem: loops taken over loops needed (.png or .svg)")
     add_precision(parser)
     add_compile(parser)
@@ -56,7 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.config.adaptive import EXAMPLE_MODES, AdaptiveSettings
     from scse.errors import UserError
     from scse.machine import keep_freed_memory
     from scse.problems import PROBLEMS

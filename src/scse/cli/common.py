@@ -48,7 +48,7 @@ class HelpFormatter(argparse.HelpFormatter):
         silent = action.default is None or action.default is False or action.default in ("", [], argparse.SUPPRESS)
         if silent or not action.option_strings or re.search(r"\bdefault\b", said):
             return said
-        value = ",".join(map(str, action.default)) if isinstance(action.default, list) else action.default
+        value = ",".join(map(str, action.default)) if isinstance(action.default, list | tuple) else action.default
         return f"{said} (default {value})"
 
 
@@ -91,13 +91,12 @@ def add_scale(parser: argparse.ArgumentParser, default: str | None = None) -> No
     parser.add_argument("--scale", default=default, metavar="S", help="mini, 22m, 50m, 96m, 137m, 4x320 or 6x288")
 
 
-DEFAULT_RULE = "update"
-
-
 def add_rule(parser: argparse.ArgumentParser) -> None:
+    from scse.config.adaptive import AdaptiveSettings
+
     parser.add_argument(
         "--rule",
-        default=DEFAULT_RULE,
+        default=AdaptiveSettings.rule,
         metavar="R",
         help="exit rule: update (the paper's), relative, kl, margin, lookahead, or gate (see train-exit)",
     )
@@ -120,11 +119,13 @@ def add_data_folders(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
 
 
-def add_checkpoint_minutes(parser: argparse.ArgumentParser) -> None:
+def add_checkpoints(parser: argparse.ArgumentParser) -> None:
+    """How often a run is saved."""
     from scse.config import RunOptions
 
-    default = RunOptions.checkpoint_minutes
-    parser.add_argument("--checkpoint-minutes", type=float, default=default, metavar="M", help="and every M minutes")
+    steps, minutes = RunOptions.checkpoint_every, RunOptions.checkpoint_minutes
+    parser.add_argument("--checkpoint-every", type=int, default=steps, metavar="N", help="save every N steps")
+    parser.add_argument("--checkpoint-minutes", type=float, default=minutes, metavar="M", help="and every M minutes")
 
 
 def add_evaluation(parser: argparse.ArgumentParser, unit: str = "windows", data: str | None = None) -> None:
@@ -191,14 +192,18 @@ def opened_together(args: Arguments) -> Iterator[tuple[Run, Selection]]:
 
 
 def add_batch(parser: argparse.ArgumentParser, unit: str = "windows") -> None:
-    parser.add_argument("--batch", type=int, default=32, metavar="N", help=f"{unit} at a time")
+    from scse.config.use import BATCH
+
+    parser.add_argument("--batch", type=int, default=BATCH, metavar="N", help=f"{unit} at a time")
 
 
 def add_text(parser: argparse.ArgumentParser, data: str | None = None) -> None:
     """Which text to look at, and how to answer."""
+    from scse.tasks.base import Selection
+
     default = data or "the run's own"
     parser.add_argument("--data", default=data, metavar="D", help=f"a corpus by name or path (default: {default})")
-    parser.add_argument("--split", default="test", metavar="S", help="the part of it")
+    parser.add_argument("--split", default=Selection.split, metavar="S", help="the part of it")
     parser.add_argument("--tag", default="", metavar="TEXT", help="a label kept in the record")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_data_folders(parser)
@@ -210,8 +215,8 @@ def selection_of(args: Arguments) -> Selection:
     from scse.tasks import Selection
 
     folders = {"data_dir": args.data_dir, "cache_dir": args.cache_dir}
-    limit = getattr(args, "limit", None)
-    return Selection(args.data, args.split, limit, getattr(args, "batch", 32), args.tag, show=not args.quiet, **folders)
+    limit, batch = getattr(args, "limit", Selection.limit), getattr(args, "batch", Selection.batch)
+    return Selection(args.data, args.split, limit, batch, args.tag, show=not args.quiet, **folders)
 
 
 def settings(pairs: Sequence[str], option: str = "--set") -> dict[str, object]:

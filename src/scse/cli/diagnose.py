@@ -38,12 +38,14 @@ ONLY_IN_JSON = ("bias_energy", "largest_anchor_energy", "expansion_residual")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from scse.tasks.anchor import BATCHES, STEERED_INPUTS, STEPS
+
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("--steps", type=int, default=48, metavar="T", help="steps to diagnose")
+    parser.add_argument("--steps", type=int, default=STEPS, metavar="T", help="steps to diagnose")
     parser.add_argument("--gain", default="first,last", metavar="T,T", help="steps of the gain")
-    parser.add_argument("--batches", type=int, default=2, metavar="N", help="batches to average over")
+    parser.add_argument("--batches", type=int, default=BATCHES, metavar="N", help="batches to average over")
     parser.add_argument("--steering", metavar="PICTURE", help="anchor-started rollouts instead (.png or .svg)")
-    parser.add_argument("--inputs", type=int, default=6, metavar="N", help="windows of --steering")
+    parser.add_argument("--inputs", type=int, default=STEERED_INPUTS, metavar="N", help="windows of --steering")
     add_device(parser)
     add_batch(parser)
     add_text(parser)

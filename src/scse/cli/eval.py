@@ -24,12 +24,11 @@ from scse.cli.common import (
     print_rows,
     require_positive,
 )
+from scse.config.use import DEPTHS
 
 if TYPE_CHECKING:
     from scse.runs import Run
     from scse.tasks import Evaluated, Selection
-
-DEPTHS = [1, 2, 4, 8, 12, 16, 24, 32, 48]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -10,6 +10,7 @@ import argparse
 
 from scse.cli.common import Arguments, add_data_folders, add_device, add_json, open_chosen, print_json
 from scse.cli.text import print_text
+from scse.config.use import LOOPS
 from scse.files import expand
 
 
@@ -17,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("folder", metavar="DIR", help="a folder that does not exist yet")
     parser.add_argument(
-        "--loops", type=int, default=8, metavar="T", help="loops of the exported model when none are asked for"
+        "--loops", type=int, default=LOOPS, metavar="T", help="loops of the exported model when none are asked for"
     )
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_data_folders(parser)

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from scse.cli.common import (
-    DEFAULT_RULE,
     Arguments,
     add_compile,
     add_json,
@@ -25,6 +24,8 @@ from scse.cli.common import (
     print_json,
 )
 from scse.cli.text import harmless, terminal_width
+from scse.config.adaptive import AdaptiveSettings
+from scse.config.use import LOOPS, NEW_TOKENS
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from scse.cli.depth_colours import Marks
     from scse.generation import Continuation
 
-DEFAULT_TOKENS = 64
 WITHOUT_TERMINAL = 160  # columns of a comparison that goes to a file
 NARROWEST = 24  # columns of text that can still be read
 
@@ -40,9 +40,9 @@ NARROWEST = 24  # columns of text that can still be read
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("--prompt", required=True, metavar="TEXT", help="what to continue; - reads standard input")
-    parser.add_argument("--loops", type=int, default=8, metavar="T", help="loops per token")
+    parser.add_argument("--loops", type=int, default=LOOPS, metavar="T", help="loops per token")
     parser.add_argument(
-        "--max-new-tokens", type=int, metavar="N", help="default 64, or as many as the context has room"
+        "--max-new-tokens", type=int, metavar="N", help=f"default {NEW_TOKENS}, or as many as the context has room"
     )
     parser.add_argument("--temperature", type=float, default=0.8, metavar="X", help="0 takes the likeliest token")
     parser.add_argument(
@@ -67,7 +67,7 @@ def run(args: Arguments) -> None:
     from scse.measure import clock, elapsed
 
     rule = RULES.find(args.rule)
-    if args.adaptive is None and args.rule != DEFAULT_RULE:
+    if args.adaptive is None and args.rule != AdaptiveSettings.rule:
         raise UserError(f"--rule {args.rule} needs a threshold to stop at: --adaptive X")
     depths = tuple(dict.fromkeys(args.compare or [args.loops]))
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
@@ -76,7 +76,7 @@ def run(args: Arguments) -> None:
     count = args.max_new_tokens
     if count is None:
         room = opened.model.config.shape.context - len(opened.tokenizer.encode(prompt)) + 1
-        count = DEFAULT_TOKENS if args.slide else max(1, min(DEFAULT_TOKENS, room))
+        count = NEW_TOKENS if args.slide else max(1, min(NEW_TOKENS, room))
     wanted = Generation(depth, count, sampling, opened.tokenizer.eot_id, args.slide, args.cache)
     growing = continue_text(opened.model, opened.tokenizer, prompt, wanted, seeds=[args.seed] * len(depths))
     with opened.inference():

@@ -22,11 +22,13 @@ from scse.cli.common import (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from scse.tasks.completion import CORPUS
+
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("--depths", type=positive_ints, default=[8, 48], metavar="T,T", help="loop depths")
     add_precision(parser)
     add_compile(parser)
-    add_evaluation(parser, unit="passages", data="lambada")
+    add_evaluation(parser, unit="passages", data=CORPUS)
 
 
 def run(args: Arguments) -> None:

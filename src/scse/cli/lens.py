@@ -18,12 +18,14 @@ DEFAULT_PAGE = "lens.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from scse.lens import LOOPS
+
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders, shown side by side")
     parser.add_argument("--text", metavar="T", help="the text to look at; - reads standard input")
     parser.add_argument("--file", metavar="F", help="a file with the text")
     parser.add_argument("--example", type=int, metavar="N", help="a problem's Nth test example (default 0)")
     parser.add_argument("--difficulty", type=int, metavar="D", help="of that example (default: as hard as trained on)")
-    parser.add_argument("--loops", type=int, default=48, metavar="N", help="default 48")
+    parser.add_argument("--loops", type=int, default=LOOPS, metavar="N", help="how many to show")
     parser.add_argument("--out", metavar="F.html", help=f"the page (default {DEFAULT_PAGE})")
     parser.add_argument("--serve", action="store_true", help="a live page on this machine instead")
     parser.add_argument("--port", type=int, metavar="P", help="of --serve (default: any free one)")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from scse.cli.common import (
     Arguments,
-    add_checkpoint_minutes,
+    add_checkpoints,
     add_device,
     print_json,
     require_positive,
@@ -37,8 +37,7 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, default=1, metavar="N", help="run N members at a time")
     parser.add_argument("--processes-per-member", type=int, default=1, metavar="N", help="work on each in N processes")
     parser.add_argument("--requeues", type=int, default=REQUEUES, metavar="N", help="times a stopped member goes on")
-    parser.add_argument("--checkpoint-every", type=int, metavar="N", help="save every N steps (default 200)")
-    add_checkpoint_minutes(parser)
+    add_checkpoints(parser)
     parser.add_argument("--slurm", action="store_true", help="run the members on a Slurm cluster")
     parser.add_argument(
         "--slurm-set",
@@ -121,9 +120,7 @@ def _saving(args: Arguments) -> dict[str, Any]:
     """How often members are saved, as `RunOptions` takes it."""
     from scse.config import RunOptions
 
-    chosen: dict[str, Any] = {"checkpoint_minutes": args.checkpoint_minutes}
-    if args.checkpoint_every is not None:
-        chosen["checkpoint_every"] = args.checkpoint_every
+    chosen = {"checkpoint_minutes": args.checkpoint_minutes, "checkpoint_every": args.checkpoint_every}
     RunOptions(**chosen)  # refuses what cannot be
     return chosen
 

@@ -27,6 +27,7 @@ from scse.cli.common import (
     require_positive,
     selection_of,
 )
+from scse.config.adaptive import AdaptiveSettings
 from scse.errors import UserError
 from scse.files import expand
 
@@ -43,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs="+", metavar="RUN", help="run folders")
     parser.add_argument("--depths", type=ints_or_none, default=[1, 2, 4, 8, 16], metavar="T,T", help="fixed, or 'none'")
     parser.add_argument("--budgets", type=ints_or_none, default=[4, 8], metavar="B,B", help="mean adaptive, or 'none'")
-    parser.add_argument("--ceiling", type=int, default=48, metavar="T", help="most loops of an example (default 48)")
+    parser.add_argument(
+        "--ceiling", type=int, default=AdaptiveSettings.ceiling, metavar="T", help="most loops of an example"
+    )
     add_rule(parser)
     parser.add_argument("--out", metavar="PICTURE", help="draw perplexity against FLOPs and time (.png or .svg)")
     add_precision(parser)
@@ -57,7 +60,6 @@ def ints_or_none(text: str) -> list[int]:
 
 
 def run(args: Arguments) -> None:
-    from scse.config.adaptive import AdaptiveSettings
     from scse.evaluation.pareto import frontier
     from scse.machine import keep_freed_memory
     from scse.report.figures import pareto_figure

@@ -21,11 +21,14 @@ from scse.cli.common import (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from scse.tasks.base import PROFILED_SEQUENCES
+    from scse.tasks.costs import REPEATS
+
     parser.add_argument("run", metavar="RUN", help="a run folder")
     parser.add_argument("--depths", type=positive_ints, default=[1, 8, 48], metavar="T,T", help="loop depths")
-    parser.add_argument("--batch", type=int, default=16, metavar="N", help="sequences at a time")
+    parser.add_argument("--batch", type=int, default=PROFILED_SEQUENCES, metavar="N", help="sequences at a time")
     parser.add_argument("--length", type=int, metavar="L", help="tokens of each (default: the model's context)")
-    parser.add_argument("--repeats", type=int, default=7, metavar="N", help="measurements after warm-up")
+    parser.add_argument("--repeats", type=int, default=REPEATS, metavar="N", help="measurements after warm-up")
     parser.add_argument("--tag", default="", metavar="TEXT", help="a label kept in the record")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_precision(parser)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from scse.suites.presets import MINI_WINDOWS
+
     parser.add_argument("action", metavar="ACTION", help="list, plan, run, status or cancel")
     parser.add_argument("names", nargs="*", metavar="NAME", help="suites, or all")
     parser.add_argument("--preset", default="mini", metavar="P", help="mini (default) or paper")
@@ -48,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=seed_list, metavar="N,N", help="only these seeds")
     parser.add_argument("--depths", type=positive_ints, metavar="T,T", help="only these depths")
     parser.add_argument("--steps", type=int, metavar="N", help="train every run for N steps")
-    parser.add_argument("--limit", type=int, metavar="N", help="evaluate on the first N windows (mini: 512)")
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help=f"evaluate on the first N windows (mini: {MINI_WINDOWS})"
+    )
     add_running(parser)
     add_json(parser)
 

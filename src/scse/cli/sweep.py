@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from scse.suites.suite import DEFAULT_SEEDS
+    from scse.suites.sweep import DEPTHS, SELECTING
+
     parser.add_argument("--paper", metavar="NAME", help="a selection of the paper's")
     parser.add_argument("--preset", metavar="P", help="with --paper: mini (default) or paper")
     add_family(parser)
@@ -50,10 +53,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="D", help="train on this corpus instead")
     add_data_folders(parser)
     parser.add_argument("--steps", type=int, metavar="N", help="train every run for N steps")
-    parser.add_argument("--seeds", type=seed_list, default=[0, 1, 2], metavar="N,N", help="default 0,1,2")
-    parser.add_argument("--depths", type=positive_ints, metavar="T,T", help="evaluate at these (default 8,24,48)")
+    parser.add_argument("--seeds", type=seed_list, default=DEFAULT_SEEDS, metavar="N,N", help="of each")
+    parser.add_argument("--depths", type=positive_ints, default=DEPTHS, metavar="T,T", help="evaluate at these")
     parser.add_argument("--budgets", type=positive_ints, default=[], metavar="B,B", help="and at mean loop budgets")
-    parser.add_argument("--split", default="validation", metavar="S", help="evaluate on this (default: validation)")
+    parser.add_argument("--split", default=SELECTING, metavar="S", help="evaluate on this")
     parser.add_argument("--limit", type=int, metavar="N", help="evaluate on the first N windows")
     parser.add_argument("--select", type=int, metavar="T", help="select at this depth (default: the deepest)")
     parser.add_argument("--out", required=True, metavar="DIR", help="where the runs are kept")
@@ -73,15 +76,14 @@ def run(args: Arguments) -> int:
     from scse.problems import PROBLEMS
     from scse.suites.evidence import Shelf, gather
     from scse.suites.needed import members
-    from scse.suites.sweep import DEPTHS, as_suite, columns
+    from scse.suites.sweep import as_suite, columns
 
     args.split = canonical_split(args.split)
-    depths = args.depths or list(DEPTHS)
-    select = args.select or max(depths)
-    if select not in depths:
-        raise UserError(f"--select {select} is not among the depths {', '.join(map(str, depths))}")
+    select = args.select or max(args.depths)
+    if select not in args.depths:
+        raise UserError(f"--select {select} is not among the depths {', '.join(map(str, args.depths))}")
     grid, preset = chosen_grid(args, vary)
-    suite, values = as_suite(grid, preset, columns(depths, args.budgets, args.split, grid.protocol), args.seeds)
+    suite, values = as_suite(grid, preset, columns(args.depths, args.budgets, args.split, grid.protocol), args.seeds)
     out = expand(args.out)
     chosen = members([suite], preset, out)
     if args.plan:

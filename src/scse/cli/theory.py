@@ -26,11 +26,13 @@ from scse.files import expand
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from scse.tasks.anchor import Theory
+
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("--from", dest="first", type=int, default=8, metavar="T", help="shared loops")
-    parser.add_argument("--to", dest="last", type=int, default=48, metavar="T", help="the horizon")
-    parser.add_argument("--inputs", type=int, default=2, metavar="N", help="windows, one by one")
-    parser.add_argument("--order", type=int, default=8, metavar="N", help="highest order of the vectors")
+    parser.add_argument("--from", dest="first", type=int, default=Theory.first, metavar="T", help="shared loops")
+    parser.add_argument("--to", dest="last", type=int, default=Theory.last, metavar="T", help="the horizon")
+    parser.add_argument("--inputs", type=int, default=Theory.inputs, metavar="N", help="windows, one by one")
+    parser.add_argument("--order", type=int, default=Theory.order, metavar="N", help="highest order of the vectors")
     parser.add_argument("--figure", metavar="PICTURE", help="the attribution (default RUN/theory.png)")
     add_device(parser)
     add_text(parser)

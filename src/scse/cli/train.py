@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from scse.cli.common import (
     Arguments,
-    add_checkpoint_minutes,
+    add_checkpoints,
     add_compile,
     add_data_folders,
     add_device,
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from scse.config import RunOptions
+
     add_family(parser)
     add_scale(parser)
     parser.add_argument(
@@ -65,13 +67,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="change one option by name")
     parser.add_argument("--out", required=True, metavar="RUN", help="the run folder")
     parser.add_argument("--from", dest="start", metavar="RUN[@STEP]", help="begin with the weights of another run")
-    parser.add_argument("--eval-every", type=int, default=100, metavar="N", help="validate every N steps")
+    parser.add_argument(
+        "--eval-every", type=int, default=RunOptions.eval_every, metavar="N", help="validate every N steps"
+    )
     parser.add_argument("--eval-loops", type=int, metavar="T", help="validate at depth T (default: max_loops)")
-    parser.add_argument("--checkpoint-every", type=int, default=200, metavar="N", help="save every N steps")
-    add_checkpoint_minutes(parser)
-    parser.add_argument("--keep", type=int, default=2, metavar="K", help="checkpoints kept, besides the best")
+    add_checkpoints(parser)
+    parser.add_argument(
+        "--keep", type=int, default=RunOptions.keep, metavar="K", help="checkpoints kept, besides the best"
+    )
     parser.add_argument("--recompute", action="store_true", help="trade time for memory: recompute inside each loop")
-    parser.add_argument("--strategy", default="ddp", metavar="S", help="ddp, fsdp or hsdp, with more than one process")
+    parser.add_argument(
+        "--strategy", default=RunOptions.strategy, metavar="S", help="ddp, fsdp or hsdp, with more than one process"
+    )
     parser.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")
     parser.add_argument("--quiet", action="store_true", help="no progress")
     add_json(parser)

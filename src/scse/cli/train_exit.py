@@ -11,15 +11,16 @@ from dataclasses import asdict
 
 from scse.cli.common import Arguments, add_data_folders, add_device, add_json, add_seed, open_chosen, print_json
 from scse.cli.text import print_text
+from scse.config.use import ExitTraining
 from scse.files import expand
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument("--steps", type=int, default=200, metavar="N", help="optimiser steps (default 200)")
-    parser.add_argument("--batch", type=int, default=8, metavar="B", help="sequences of a step (default 8)")
-    parser.add_argument("--ceiling", type=int, default=16, metavar="T", help="loops it is trained on (default 16)")
-    parser.add_argument("--lr", type=float, default=1e-2, metavar="X", help="learning rate (default 0.01)")
+    parser.add_argument("--steps", type=int, default=ExitTraining.steps, metavar="N", help="optimiser steps")
+    parser.add_argument("--batch", type=int, default=ExitTraining.batch, metavar="B", help="sequences of a step")
+    parser.add_argument("--ceiling", type=int, default=ExitTraining.ceiling, metavar="T", help="loops it is trained on")
+    parser.add_argument("--lr", type=float, default=ExitTraining.lr, metavar="X", help="learning rate")
     add_seed(parser, "another order of the text")
     add_device(parser)
     add_data_folders(parser)
@@ -31,7 +32,7 @@ def run(args: Arguments) -> None:
     from scse.machine import keep_freed_memory
     from scse.progress import progress
     from scse.runs.exits import FOLDER, save_gate
-    from scse.training.exits import ExitTraining, train_gate
+    from scse.training.exits import train_gate
 
     wanted = ExitTraining(args.steps, args.batch, args.ceiling, args.lr, args.seed)
     keep_freed_memory()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from scse.config.use import BATCH, CEILING
+
 EXAMPLE_MODES = ("offline", "online")
 MODES = (*EXAMPLE_MODES, "token")
 SPREAD_MODES = ("offline",)  # whose batches several processes can divide; the others measure one process's time
@@ -21,8 +23,8 @@ class AdaptiveSettings:
     rule: str = "update"
     budgets: tuple[float, ...] = (8, 16, 24)
     quality: float | None = None
-    ceiling: int = 48
-    batch: int = 32
+    ceiling: int = CEILING
+    batch: int = BATCH
     limit: int | None = None
     calibration: int | None = None
     modes: tuple[str, ...] = EXAMPLE_MODES

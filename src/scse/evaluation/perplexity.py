@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scse.config.use import BATCH
 from scse.data import UNCOUNTED, Readable, Sequences
 from scse.devices import wide
 from scse.errors import UserError
@@ -113,7 +114,7 @@ def perplexity_over_depths(
     model: LoopedLM,
     tokens: Readable,
     depths: Sequence[int],
-    batch: int = 32,
+    batch: int = BATCH,
     limit: int | None = None,
     show: bool = False,
     partial: Partial | None = None,

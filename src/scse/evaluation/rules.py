@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from scse.config.use import BATCH
 from scse.errors import UserError
 from scse.model import LoopedLM
 from scse.nn.block import Pasts
@@ -60,7 +61,7 @@ class Stopping:
 
     rule: ExitRule
     ceiling: int
-    batch: int = 32
+    batch: int = BATCH
     windows: int | None = None
 
 

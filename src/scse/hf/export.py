@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from scse.accounting import count_parameters
+from scse.config.use import NEW_TOKENS
 from scse.data.tokenizer import END_OF_TEXT
 from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
@@ -60,7 +61,7 @@ def _write(run: Run, folder: Path, num_loops: int) -> None:
     shell = ScseForCausalLM(config)
     shell.model = run.model
     shell.generation_config = GenerationConfig(
-        bos_token_id=end, eos_token_id=end, pad_token_id=end, num_loops=num_loops, max_new_tokens=64
+        bos_token_id=end, eos_token_id=end, pad_token_id=end, num_loops=num_loops, max_new_tokens=NEW_TOKENS
     )
     shell.save_pretrained(folder)
     tokenizer(run).save_pretrained(folder)

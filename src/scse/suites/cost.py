@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from scse.config import Shape, TrainConfig, assemble
+from scse.config.use import CEILING
 from scse.devices import resolve_device
 from scse.errors import UserError
 from scse.families import FAMILIES
@@ -19,7 +20,6 @@ from scse.runs.folder import read_run_config
 from scse.suites.how_far import Rows, describe
 from scse.suites.needed import Member
 from scse.tasks import TASKS, Column
-from scse.tasks.adaptive import CEILING
 from scse.training.optimiser import resolve_precision
 from scse.training.speed import matmul_rate
 

@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from scse.config import TrainConfig, assemble
+from scse.config.use import CEILING
 from scse.data import existing_corpus
 from scse.errors import UserError, checked_choice
 from scse.problems import PROBLEMS
 from scse.records.statistics import Summary
 from scse.suites.evidence import COMPLETE, Evidence
 from scse.suites.suite import DEFAULT_SEEDS, Arm, Column, Preset, Settings, Suite
-from scse.tasks.adaptive import CEILING
 from scse.tasks.columns import budgeted, loops, right
 
 DEPTHS = (8, 24, 48)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from scse.config.use import CEILING
 from scse.tasks.base import WHOLE_SPLIT, Column, Evaluated, Selection, Task, Where, infers, record_of, title_of, without
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from scse.config.model import Shape
     from scse.runs import Run
 
-CEILING = 48
 # The fewest windows of validation that thresholds are chosen on; docs/evaluation.md says why so many.
 CALIBRATION_WINDOWS = 256
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from scse.config.model import Shape
     from scse.runs import Run
 
-BATCHES, BATCH = 2, 32
+STEPS, BATCHES, BATCH = 48, 2, 32
 GAINS = ("gain", "expansion", "expansion_residual")
 STEERED_INPUTS = 6
 # A step of the diagnosis evaluates the map three times, twice of it the anchor.
@@ -125,7 +125,7 @@ class Theory(Task):
     """What the forcing of steps `first` … `last` − 1 did to the state and the loss, by the counterfactual theory."""
 
     name = "theory"
-    first, order, inputs = 8, 8, 2
+    first, last, order, inputs = 8, 48, 8, 2
 
     def asked(self, where: Where, column: Column) -> dict[str, Any]:
         return self._asks(where, column.depth, self.first, self.order, self.inputs)

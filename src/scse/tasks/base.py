@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
+from scse.config.use import BATCH
 from scse.errors import UserError
 from scse.precision import EXACT
 from scse.records import FILE, Record, append_records, identity, new_record
@@ -86,7 +87,7 @@ class Selection:
     data: str | None = None
     split: str = "test"
     limit: int | None = None
-    batch: int = 32
+    batch: int = BATCH
     tag: str = ""
     data_dir: str | None = None
     cache_dir: str | None = None

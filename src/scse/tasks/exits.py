@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from scse.config.use import ExitTraining
 from scse.tasks.adaptive import calibration_windows
 from scse.tasks.base import WHOLE_SPLIT, Column, Evaluated, Selection, Task, Where, record_of, title_of
 
@@ -55,7 +56,7 @@ class Exits(Task):
 def _train_gate(run: Run, selection: Selection) -> None:
     """A gate with the settings that 'scse train-exit' has by default, kept beside the run as that does."""
     from scse.runs.exits import attach_gate, save_gate
-    from scse.training.exits import ExitTraining, train_gate
+    from scse.training.exits import train_gate
 
     wanted = ExitTraining()
     gate, _ = train_gate(run.model, selection.open(run)[0], run.config, wanted)

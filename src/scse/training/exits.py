@@ -14,32 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scse.config import TrainConfig
+from scse.config.use import ExitTraining
 from scse.data import Corpus
 from scse.errors import UserError
 from scse.model import LoopedLM
 from scse.progress import SILENT, Meter
 from scse.recurrence.reading import MotionGate
 from scse.training.batches import batch_source
-
-
-@dataclass(frozen=True)
-class ExitTraining:
-    """How a gate is trained: optimiser steps of `batch` sequences, each unrolled to `ceiling` loops."""
-
-    steps: int = 200
-    batch: int = 8
-    ceiling: int = 16
-    lr: float = 1e-2
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "batch"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.ceiling < 2:
-            raise UserError(f"the ceiling must be at least 2 loops, so that one can be spared, got {self.ceiling}")
-        if not self.lr > 0:
-            raise UserError(f"the learning rate must be positive, got {self.lr}")
 
 
 @dataclass(frozen=True)
