@@ -23,8 +23,8 @@ LAYERS = {
     "models": ["accounting", "persistence", "model", "trajectory", "recurrence", "nn"],
     "descriptions": ["flops", "planning", "config", "families", "catalogue", "data", "problems"],
     "ground": [
-        *("registry", "files", "measure", "devices", "progress", "machine", "signals", "locks", "provenance", "errors"),
-        *("precision", "compiling", "processes"),
+        *("registry", "files", "layout", "measure", "devices", "progress", "machine", "signals", "locks", "provenance"),
+        *("errors", "precision", "compiling", "processes"),
         "__init__",
     ],
 }

@@ -63,6 +63,12 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
+def require_fresh(folder: Path) -> None:
+    """What stands in the way of a new folder, told before any work for it is done."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} already exists and is not empty; name a new folder or delete it first")
+
+
 def _fresh_beside(path: Path) -> Path:
     """This process's temporary name for `path`. Those of processes of this machine that died are removed."""
     here = os.uname().nodename

@@ -13,12 +13,11 @@ from torch import Tensor
 from scse.config.model import ModelConfig
 from scse.errors import UserError
 from scse.files import file_hash, read_sealed, replacing, write_sealed
+from scse.layout import CONFIG_FILE, WEIGHTS_FILE
 from scse.model import LoopedLM
 from scse.nn.without_storage import without_storage
 
 FORMAT = 2
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 

@@ -23,7 +23,6 @@ from scse.data.shards import encode_split, remove
 from scse.data.sources import CorpusSource, Slices, canonical_split
 from scse.data.splits import Corpus, TokenSplit
 from scse.data.tokenizer import (
-    TOKENIZER_FILE,
     Tokenizer,
     gpt2_tokenizer,
     load_tokenizer,
@@ -32,6 +31,7 @@ from scse.data.tokenizer import (
 )
 from scse.errors import UserError, unknown_name
 from scse.files import expand, safe_name
+from scse.layout import TOKENIZER_FILE
 from scse.problems import PROBLEMS, make_problem
 from scse.progress import progress as show_progress
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scse.data.readers import SourceFile
+from scse.data.readers import SourceFile, reading
 from scse.errors import UserError
 from scse.files import file_hash, read_sealed, write_sealed
 
@@ -33,10 +33,8 @@ class Fingerprint:
 
 
 def file_state(path: Path) -> tuple[int, int]:
-    try:
+    with reading(path):
         stat = path.stat()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror or error}") from None
     return stat.st_size, stat.st_mtime_ns
 
 
@@ -82,10 +80,8 @@ class Ledger:
 def _measure(file: SourceFile, fact: str) -> str | int:
     if fact != "sha256":
         return file.count()
-    try:
+    with reading(file.path):
         return file_hash(file.path)
-    except OSError as error:
-        raise UserError(f"cannot read {file.path}: {error.strerror or error}") from None
 
 
 def _load_memo(path: Path) -> dict[str, dict[str, Any]]:

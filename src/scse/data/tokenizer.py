@@ -16,12 +16,12 @@ from scse.data.cache import write_atomically
 from scse.data.interruptible import interruptible
 from scse.errors import UserError, unknown_name
 from scse.files import expand
+from scse.layout import TOKENIZER_FILE
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
 
 END_OF_TEXT = "<|endoftext|>"
-TOKENIZER_FILE = "tokenizer.json"
 WORDS = "words"  # the name of every tokenizer of a problem
 SMALLEST_VOCABULARY = 257  # every byte, and the end of text
 

@@ -14,7 +14,7 @@ from scse.config.use import NEW_TOKENS
 from scse.data.tokenizer import END_OF_TEXT
 from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
-from scse.files import replacing_folder
+from scse.files import replacing_folder, require_fresh
 from scse.hf.configuration import ScseConfig
 from scse.hf.modeling import ScseForCausalLM
 from scse.provenance import provenance
@@ -39,8 +39,7 @@ def export(
 
     What stands in the way of writing is told before anything is measured.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} already exists and is not empty; name a new folder or delete it first")
+    require_fresh(folder)
     if num_loops < 1:
         raise UserError(f"loops must be at least 1, got {num_loops}")
     with replacing_folder(folder) as draft:

@@ -15,7 +15,7 @@ from scse.config import TrainConfig
 from scse.data import absolute_corpus
 from scse.errors import UserError, checked_choice
 from scse.families import HUGINN, OURO, PARCAE
-from scse.files import replacing_folder
+from scse.files import replacing_folder, require_fresh
 from scse.interchange.maps import Described, Plan, huginn, ouro
 from scse.interchange.parcae import parcae
 from scse.interchange.tokenizer import foreign_tokenizer
@@ -66,8 +66,7 @@ def _plan(source: Callable[[Described], Plan], path: Path) -> Plan:
 
 def import_run(folder: Path, out: Path, source: str, weights_only: bool) -> Plan:
     """Write `out` as a run folder, or with `weights_only` as a model folder. Half an import never exists."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} already exists and is not empty; name a new folder or delete it first")
+    require_fresh(out)
     model, plan = read_foreign(folder, source)
     tokenizer = None if weights_only else foreign_tokenizer(folder)
     with replacing_folder(out) as draft:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from scse.data import Tokenizer
-from scse.data.tokenizer import END_OF_TEXT, TOKENIZER_FILE, read_tokenizer_file
+from scse.data.tokenizer import END_OF_TEXT, read_tokenizer_file
 from scse.errors import UserError
+from scse.layout import TOKENIZER_FILE
 
 NAMED = ("eos_token", "bos_token")  # what ends a text or, where nothing does, begins one
 SETTINGS = ("tokenizer_config.json", "special_tokens_map.json")

@@ -137,6 +137,12 @@ def read_records(paths: Iterable[Path]) -> list[Record]:
     return list(latest.values())
 
 
+def records_of(run: Path) -> list[Record]:
+    """The records that a run's folder has, if any."""
+    path = run / FILE
+    return read_records([path]) if path.is_file() else []
+
+
 def _read_file(path: Path) -> Iterable[Record]:
     try:
         with path.open("rb") as stream:

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from scse.errors import RunFailure, UserError
 from scse.files import content_hash, file_hash, read_sealed, share, sync, write_sealed
+from scse.layout import checkpoint_steps
 
 if TYPE_CHECKING:
     import torch.distributed as dist
@@ -87,8 +88,7 @@ class CheckpointStore:
 
     def steps(self) -> list[int]:
         """Steps that have a checkpoint folder, newest first; nothing is said about their health."""
-        names = (path.name for path in self.folder.glob("step-*"))
-        return sorted((int(n[5:]) for n in names if n[5:].isascii() and n[5:].isdigit()), reverse=True)
+        return checkpoint_steps(self.folder)
 
     def newest(self, set_aside: bool = False) -> Checkpoint | None:
         """The newest checkpoint that verifies. A damaged one is reported and the one before it is used.

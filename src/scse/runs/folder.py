@@ -18,6 +18,7 @@ from typing import Any, Protocol, Self
 from scse.config import TrainConfig, differences
 from scse.errors import UserError
 from scse.files import read_json, read_sealed, replacing, sweep, write_sealed
+from scse.layout import CHECKPOINTS, CONFIG_FILE, METRICS_FILE, MODEL
 from scse.locks import ALONE, AT_ONCE, take_lock
 from scse.provenance import provenance
 
@@ -36,11 +37,11 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         os.ftruncate(handle, 0)
         os.write(handle, f"{os.getpid()}\n".encode())
-        for touched in (folder, folder / "model"):
+        for touched in (folder, folder / MODEL):
             sweep(touched)
         yield
     finally:
-        if not (folder / "config.json").exists():
+        if not (folder / CONFIG_FILE).exists():
             _leave_nothing(folder)
         os.close(handle)
 
@@ -86,9 +87,9 @@ def begin_or_continue(
     `parts` of a batch are written where several processes made them more than the run's own micro-batches, and that
     steps are `compiled` where they are: it may be otherwise when the run is continued.
     """
-    path = folder / "config.json"
+    path = folder / CONFIG_FILE
     if not path.exists():
-        if any(folder.glob("checkpoints/step-*")):
+        if any(folder.glob(f"{CHECKPOINTS}/step-*")):
             raise UserError(f"{folder} holds checkpoints but no config.json; restore it or choose another --out")
         begun_with = {"train": wanted.to_dict(), "data": dict(data), "provenance": provenance()}
         divided = {} if parts == wanted.micro_batches else {PARTS: parts}
@@ -114,23 +115,23 @@ def refuse_changes(folder: Path, begun: Mapping[str, Any], wanted: Mapping[str, 
 
 def read_run_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:
     """What a run was started with, and the hashes of its data."""
-    if "model_type" in read_json(folder / "config.json"):
+    if "model_type" in read_json(folder / CONFIG_FILE):
         raise UserError(f"{folder} was exported for transformers and is no run; name the run, or use 'scse serve'")
-    stored = read_sealed(folder / "config.json", FORMAT, upgrade=dict)
+    stored = read_sealed(folder / CONFIG_FILE, FORMAT, upgrade=dict)
     train, data = stored.get("train"), stored.get("data")
     if not (isinstance(train, dict) and isinstance(data, dict)):
-        raise UserError(f"{folder / 'config.json'} holds values of the wrong type; restore it")
+        raise UserError(f"{folder / CONFIG_FILE} holds values of the wrong type; restore it")
     return TrainConfig.from_dict(train), data
 
 
 def stored_precision(folder: Path) -> str | None:
     """The precision an existing run was begun with."""
-    return read_run_config(folder)[0].precision if (folder / "config.json").exists() else None
+    return read_run_config(folder)[0].precision if (folder / CONFIG_FILE).exists() else None
 
 
 def stored_parts(folder: Path) -> int | None:
     """Into how many parts an existing run divides its batches: each part has dropout masks of its own."""
-    path = folder / "config.json"
+    path = folder / CONFIG_FILE
     if not path.exists():
         return None
     parts = read_sealed(path, FORMAT, upgrade=dict).get(PARTS)
@@ -152,7 +153,7 @@ class Metrics:
     """metrics.jsonl, and TensorBoard where asked. On resume, what lies beyond the checkpoint is dropped."""
 
     def __init__(self, folder: Path, step: int, tensorboard: bool) -> None:
-        self.path = folder / "metrics.jsonl"
+        self.path = folder / METRICS_FILE
         self._drop_after(step)
         self.board = _tensorboard(folder, step) if tensorboard else None
         self.stream = self.path.open("a", encoding="utf-8")

@@ -17,8 +17,9 @@ from scse.data import Corpus, DataConfig, Tokenizer, load_tokenizer, open_corpus
 from scse.devices import compiles, device_name, resolve_device
 from scse.errors import UserError, checked_choice
 from scse.files import expand, file_hash
+from scse.layout import CHECKPOINTS, CONFIG_FILE, MODEL, TOKENIZER_FILE, WEIGHTS_FILE
 from scse.model import LoopedLM
-from scse.persistence import WEIGHTS_FILE, load_model
+from scse.persistence import load_model
 from scse.precision import EXACT, INFERENCE
 from scse.problems import PROBLEMS
 from scse.processes import ALONE, World
@@ -103,16 +104,16 @@ def open_run(
     """
     folder, place = expand(folder), resolve_device(device, float64)
     checked_choice("precision", precision, INFERENCE)
-    if not (folder / "config.json").is_file():
+    if not (folder / CONFIG_FILE).is_file():
         raise UserError(f"no run in {folder} (config.json is missing); name a folder that 'scse train --out' wrote")
     config, data = read_run_config(folder)
     for change in require_guests(config.guests, str(folder)):
         log.warning("%s", change)
-    tokenizer = load_tokenizer(folder / "model")
+    tokenizer = load_tokenizer(folder / MODEL)
     if tokenizer.digest != data.get("tokenizer"):
-        raise UserError(f"{folder / 'model' / 'tokenizer.json'} is not the tokenizer of this run; restore it")
-    if (folder / "model" / "config.json").is_file():
-        model, step, file = load_model(folder / "model"), config.steps, folder / "model" / WEIGHTS_FILE
+        raise UserError(f"{folder / MODEL / TOKENIZER_FILE} is not the tokenizer of this run; restore it")
+    if (folder / MODEL / CONFIG_FILE).is_file():
+        model, step, file = load_model(folder / MODEL), config.steps, folder / MODEL / WEIGHTS_FILE
     else:
         model, step, file = _newest_model(folder, config)
         if here.leads:
@@ -125,7 +126,7 @@ def open_run(
 
 
 def _newest_model(folder: Path, config: TrainConfig) -> tuple[LoopedLM, int, Path]:
-    store = CheckpointStore(folder / "checkpoints", keep=1)
+    store = CheckpointStore(folder / CHECKPOINTS, keep=1)
     while checkpoint := store.newest():
         try:
             return model_of(checkpoint, config.model).eval(), checkpoint.step, checkpoint.weights

@@ -13,9 +13,9 @@ from typing import Any
 
 from scse.config import Parent, RunOptions, TrainConfig
 from scse.data import Tokenizer, load_tokenizer
-from scse.data.tokenizer import TOKENIZER_FILE
 from scse.errors import UserError
 from scse.files import content_hash, expand
+from scse.layout import CHECKPOINTS, CONFIG_FILE, MODEL, TOKENIZER_FILE
 from scse.problems import PROBLEMS
 from scse.runs.checkpoint import Checkpoint, CheckpointStore, verify
 from scse.runs.folder import read_run_config
@@ -75,9 +75,9 @@ def find_start(text: str, out: Path) -> Start:
     folder, step = _named(text)
     if folder.resolve() == out.resolve():
         raise UserError(f"--from and --out are both {out}; give the new run a folder of its own")
-    begun = read_run_config(out)[0] if (out / "config.json").is_file() else None
+    begun = read_run_config(out)[0] if (out / CONFIG_FILE).is_file() else None
     known = begun.parent if begun else None
-    there = read_run_config(folder) if (folder / "config.json").is_file() else None
+    there = read_run_config(folder) if (folder / CONFIG_FILE).is_file() else None
     if begun and known and step in (None, known.step) and (there is None or _describes(known, *there)):
         return Start(known, there[0] if there else begun, _checkpoint(folder, known.step))
     if there is None:
@@ -105,14 +105,14 @@ def _describes(parent: Parent, config: TrainConfig, data: dict[str, Any]) -> boo
 
 
 def _newest(folder: Path) -> Checkpoint:
-    found = CheckpointStore(folder / "checkpoints", keep=1).newest()
+    found = CheckpointStore(folder / CHECKPOINTS, keep=1).newest()
     if found is None:
         raise UserError(f"{folder} has no usable checkpoint to begin from")
     return found
 
 
 def _at(folder: Path, step: int) -> Checkpoint:
-    steps = CheckpointStore(folder / "checkpoints", keep=1).steps()
+    steps = CheckpointStore(folder / CHECKPOINTS, keep=1).steps()
     if step not in steps:
         there = ", ".join(map(str, sorted(steps))) or "none"
         raise UserError(f"{folder} has no checkpoint at step {step} (there are: {there})")
@@ -120,7 +120,7 @@ def _at(folder: Path, step: int) -> Checkpoint:
 
 
 def _checkpoint(folder: Path, step: int) -> Path:
-    return folder / "checkpoints" / f"step-{step}"
+    return folder / CHECKPOINTS / f"step-{step}"
 
 
 def starting_checkpoint(config: TrainConfig, options: RunOptions) -> Checkpoint | None:
@@ -137,9 +137,9 @@ def inherited_tokenizer(config: TrainConfig, folder: Path, options: RunOptions) 
     """The tokenizer of the parent, which the run's own folder holds once it has begun; None without a parent."""
     if config.parent is None:
         return None
-    own = folder / "model"
+    own = folder / MODEL
     begun = (own / TOKENIZER_FILE).is_file()
-    return load_tokenizer(own if begun else _named_start(options).parent.parent / "model")
+    return load_tokenizer(own if begun else _named_start(options).parent.parent / MODEL)
 
 
 def _named_start(options: RunOptions) -> Path:

@@ -16,6 +16,7 @@ from scse.devices import resolve_device
 from scse.errors import UserError
 from scse.families import FAMILIES
 from scse.flops import step_flops, token_flops
+from scse.layout import CONFIG_FILE, METRICS_FILE
 from scse.runs.folder import read_run_config
 from scse.suites.how_far import Rows, describe
 from scse.suites.needed import Member
@@ -102,7 +103,7 @@ def measured_speeds(runs: Iterable[Path]) -> Iterable[tuple[Shape, float]]:
     """The rate in FLOP/s at which each shape has been trained here, from the metrics of its runs."""
     totals: dict[Shape, tuple[float, float]] = {}
     for folder in runs:
-        if not all((folder / name).is_file() for name in ("config.json", "metrics.jsonl")):
+        if not all((folder / name).is_file() for name in (CONFIG_FILE, METRICS_FILE)):
             continue
         try:
             config, _ = read_run_config(folder)
@@ -110,7 +111,7 @@ def measured_speeds(runs: Iterable[Path]) -> Iterable[tuple[Shape, float]]:
         except UserError:
             continue  # whoever runs that run will be told; a guest's family may not be here
         flops, seconds = totals.get(config.model.shape, (0.0, 0.0))
-        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        for line in (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines():
             try:
                 row = json.loads(line)
             except ValueError:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from scse.errors import UserError
+from scse.layout import last_step
 from scse.locks import in_use
 from scse.suites.needed import Member, members
-from scse.suites.sending import Sent, last_step, newest_sent
+from scse.suites.sending import Sent, newest_sent
 from scse.suites.slurm import Queued, Slurm
 from scse.suites.suite import Preset, Suite, narrowed
 

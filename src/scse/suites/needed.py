@@ -8,7 +8,8 @@ from pathlib import Path
 
 from scse.data import at_hand
 from scse.errors import UserError, checked_choice
-from scse.records import FILE, Record, read_records
+from scse.layout import CHECKPOINTS, checkpoint_steps, is_trained
+from scse.records import Record, records_of
 from scse.suites.suite import Arm, Preset, Suite, evaluation, fits, narrowed, seeds_of
 from scse.tasks import TASKS, Column
 
@@ -41,19 +42,16 @@ class Member:
 
     def trained(self) -> bool:
         """Whether the run has been trained to its end."""
-        whole = ("config.json", "model.safetensors", "tokenizer.json")
-        return all((self.folder / "model" / name).is_file() for name in whole)
+        return is_trained(self.folder)
 
     def step(self) -> int:
         """The step of the newest checkpoint, or the last one."""
         if self.trained():
             return self.steps
-        names = (path.name[5:] for path in (self.folder / "checkpoints").glob("step-*"))
-        return max((int(name) for name in names if name.isdigit()), default=0)
+        return max(checkpoint_steps(self.folder / CHECKPOINTS), default=0)
 
     def records(self) -> list[Record]:
-        path = self.folder / FILE
-        return read_records([path]) if path.is_file() else []
+        return records_of(self.folder)
 
     def missing(self, data_dir: str | None = None) -> list[Column]:
         """The columns that can be evaluated and have no record yet."""

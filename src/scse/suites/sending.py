@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import shlex
 import sys
@@ -188,13 +187,3 @@ def outcome(slurm: Slurm, sent: Sent, last: Queued | None) -> Result:
         return Result(Outcome.STOPPED, f"Slurm says {state}")
     said = f" (Slurm says {state})" if state else ""
     return Result(Outcome.FAILED, f"its job ended without a word{said}; its log is {sent.log}")
-
-
-def last_step(folder: Path) -> int:
-    """The last step in a run's metrics, which are ahead of its checkpoints while it is trained."""
-    with contextlib.suppress(OSError), (folder / "metrics.jsonl").open("rb") as stream:
-        stream.seek(max(0, os.fstat(stream.fileno()).st_size - 4096))
-        for line in reversed(stream.read().splitlines()):
-            with contextlib.suppress(ValueError, KeyError, TypeError):
-                return int(json.loads(line)["step"])
-    return 0

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from scse.config import assemble, protocol
-from scse.suites.suite import Arm, Preset, Suite
+from scse.suites.suite import Arm, Preset, Suite, short_name
 
 # As the paper writes them.
 CORPORA = {"wikitext-2": "WikiText-2", "wikitext-103": "WikiText-103", "openwebtext": "OpenWebText", "c4": "English C4"}
@@ -83,7 +83,7 @@ def _facts(arm: Arm, preset: Preset) -> Facts:
     settings = preset.settings(arm)
     shape = assemble(arm.family, settings).model.shape
     return {
-        "data": str(settings.get("data", "stdlib")).rstrip("/").rpartition("/")[2],
+        "data": short_name(str(settings.get("data", "stdlib"))),
         "width": shape.width,
         "context": shape.context,
         "steps": f"{int(str(settings['steps'])):,}",

@@ -118,7 +118,7 @@ class Preset:
         """The folder of an arm's runs, the same for every suite that shares them: readable, and unambiguous."""
         settings = self.settings(arm)
         digest = hashlib.sha256(json.dumps([arm.family, settings], sort_keys=True).encode()).hexdigest()[:6]
-        return f"{arm.family}-{settings.get('scale', 'mini')}-{safe_name(_short(self._own(arm)))}-{digest}"
+        return f"{arm.family}-{settings.get('scale', 'mini')}-{safe_name(short_name(self._own(arm)))}-{digest}"
 
     def corpus(self, arm: Arm, column: Column) -> str | None:
         """The corpus an arm's column is evaluated on, None where this preset has none for it."""
@@ -175,7 +175,7 @@ def evaluation(preset: Preset, arm: Arm, column: Column) -> dict[str, Any] | Non
         return None
     shape = _shape(arm.family, tuple(preset.settings(arm).items()))
     random = random_tokens(arm.sequences, shape.context)
-    where = Where(_short(corpus), preset.split(column), preset.limit, random=random)
+    where = Where(short_name(corpus), preset.split(column), preset.limit, random=random)
     return TASKS.find(column.task).asked(where, column)
 
 
@@ -185,7 +185,7 @@ def _shape(family: str, settings: tuple[tuple[str, object], ...]) -> Shape:
     return assemble(family, {"precision": "auto", **dict(settings)}).model.shape
 
 
-def _short(corpus: str) -> str:
+def short_name(corpus: str) -> str:
     """A corpus by its name; one at a path goes by the path's last part."""
     return corpus.rstrip("/").rpartition("/")[2]
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from scse.errors import UserError
 from scse.precision import EXACT
-from scse.records import read_records
-from scse.records.store import FILE
+from scse.records import records_of
 from scse.tasks.base import Column, Evaluated, Selection, Task, Where, depths_of, record_of, title_of
 
 if TYPE_CHECKING:
@@ -42,9 +41,8 @@ def diagnosed_batches(limit: int | None) -> tuple[int, int]:
 
 def measured_before(run: Run) -> dict[tuple[str, str], dict[str, float]]:
     """The gains and expansions that the run's records have, by evaluation and text."""
-    path = run.folder / FILE
     found = {}
-    for record in read_records([path]) if path.is_file() else ():
+    for record in records_of(run.folder):
         slow = {name: record.metrics[name] for name in GAINS if name in record.metrics}
         found[record.key, str(record.facts.get("data"))] = slow
     return found

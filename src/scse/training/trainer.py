@@ -22,10 +22,11 @@ from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
 from scse.files import expand
 from scse.flops import step_flops
+from scse.layout import CHECKPOINTS, CONFIG_FILE, MODEL, WEIGHTS_FILE
 from scse.measure import clock, elapsed
 from scse.model import LoopedLM
 from scse.nn.without_storage import matrices_without_storage, without_storage
-from scse.persistence import CONFIG_FILE, WEIGHTS_FILE, verify_model
+from scse.persistence import verify_model
 from scse.processes import World, world
 from scse.progress import Meter, progress
 from scse.recurrence import build as build_recurrence
@@ -108,7 +109,7 @@ class Trainer:
             self.model.to(here.device)
         if compiles(options.compile, here.device):
             self.model.compile_step()
-        self.store = CheckpointStore(folder / "checkpoints", options.keep)
+        self.store = CheckpointStore(folder / CHECKPOINTS, options.keep)
         self.start = starting_checkpoint(config, options) if not self.store.steps() else None
         if self.start is not None:
             refuse_misfit(self.start.folder, self.model)
@@ -123,8 +124,8 @@ class Trainer:
 
             give_storage(self.model, here.device)
         self.optimiser = make_optimiser(self.module, self.config)
-        if here.leads and not corpus.tokenizer.is_saved(folder / "model"):
-            corpus.tokenizer.save(folder / "model")
+        if here.leads and not corpus.tokenizer.is_saved(folder / MODEL):
+            corpus.tokenizer.save(folder / MODEL)
         self.rate = 0.0
         self.last: Validation | None = None
         self.saved = time.perf_counter()
@@ -133,7 +134,7 @@ class Trainer:
         self.background = dist.new_group(backend="gloo") if self.sharded and here.device.type != "cpu" else None
 
     def run(self) -> Ended:
-        if self.world.from_leader(self.world.leads and not self.store.steps() and _is_whole(self.folder / "model")):
+        if self.world.from_leader(self.world.leads and not self.store.steps() and _is_whole(self.folder / MODEL)):
             return Ended(self.config.steps, True, self.last, self.world.leads)  # its checkpoints have been deleted
         step = self._resume()
         if step >= self.config.steps:
@@ -278,10 +279,10 @@ class Trainer:
     def _export(self) -> None:
         """The final model, beside its tokenizer, in `model/`."""
         self._wait_until_saved()
-        if not self.world.leads or _is_whole(self.folder / "model"):
+        if not self.world.leads or _is_whole(self.folder / MODEL):
             return
         final = Checkpoint(self.store.folder / f"step-{self.config.steps}", self.config.steps, None)
-        export_model(final, self.config.model, self.folder / "model")
+        export_model(final, self.config.model, self.folder / MODEL)
 
     def _micro_batches(self) -> int:
         """Parts of a batch over all processes. N processes with one part each are one process with N parts.
