@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import torch
@@ -10,13 +11,15 @@ from torch import nn
 
 from scse.config.model import ModelConfig
 from scse.errors import UserError
+from scse.layout import CONFIG_FILE, WEIGHTS_FILE
 from scse.model import LoopedLM
 from scse.nn.without_storage import without_storage
-from scse.persistence import build, save_model, write_model
+from scse.persistence import build, save_model, verify_model, write_model
 from scse.runs.checkpoint import MOMENTS, WEIGHTS, Checkpoint, TrainingTensors
 from scse.runs.shards import is_shard
 
 MOMENT_NAMES = ("exp_avg", "exp_avg_sq")
+log = logging.getLogger("scse")
 
 
 def collect(model: nn.Module, optimiser: torch.optim.Optimizer) -> TrainingTensors:
@@ -106,3 +109,15 @@ def export_model(checkpoint: Checkpoint, config: ModelConfig, folder: Path) -> N
 
     names = list(_weight_shapes(checkpoint.folder))
     write_model(config, folder, lambda file: consolidate(checkpoint.folder, names, file))
+
+
+def is_exported(model: Path) -> bool:
+    """Whether the final model is there, as it was written. A damaged one is reported."""
+    if not all((model / name).exists() for name in (CONFIG_FILE, WEIGHTS_FILE)):
+        return False
+    try:
+        verify_model(model)
+    except UserError as damage:
+        log.warning("%s; writing it again from the last checkpoint", damage)
+        return False
+    return True

@@ -1,20 +1,26 @@
-"""One process or many: DDP around the loss. What each process owns alone is in `sharding.py`."""
+"""One process or many: who does which part of a batch, and DDP. What a process owns alone is in `sharding.py`."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from scse.config.training import SHARDED
+from scse.config.training import SHARDED, TrainConfig
+from scse.errors import UserError
 from scse.processes import World
+from scse.runs.folder import stored_parts
 from scse.training.objectives import Objective
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
+
+log = logging.getLogger("scse")
 
 
 # FSDP takes a second to import, which only those pay who use it: what is sharded is known by what it can do.
@@ -35,6 +41,26 @@ def distribute(objective: Objective, strategy: str, world: World, precision: str
         shard(objective, world, precision, replicated=strategy == "hsdp")
         return objective
     return objective if world.size == 1 else DistributedDataParallel(objective)
+
+
+def shared_parts(config: TrainConfig, folder: Path, here: World) -> int:
+    """Parts of a batch over all processes. N processes with one part each are one process with N parts.
+
+    A run keeps the number it began with where the processes can share it: the masks of dropout follow it.
+    """
+    begun = here.from_leader(stored_parts(folder) if here.leads else None)
+    parts = begun or config.micro_batches
+    if parts % here.size:
+        if begun and here.leads:
+            about = "%d processes cannot share the %d parts of a batch; dropout goes on otherwise"
+            log.warning(about, here.size, parts)
+        parts *= here.size
+    if config.batch % parts:
+        raise UserError(
+            f"a batch of {config.batch} sequences cannot be split evenly over {here.size} processes "
+            f"with {config.micro_batches} micro-batches each; use a number of processes that divides it"
+        )
+    return parts
 
 
 @contextlib.contextmanager

@@ -22,22 +22,21 @@ from scse.errors import RunFailure, UserError
 from scse.evaluation import perplexity_over_depths
 from scse.files import expand
 from scse.flops import step_flops
-from scse.layout import CHECKPOINTS, CONFIG_FILE, MODEL, WEIGHTS_FILE
+from scse.layout import CHECKPOINTS, MODEL
 from scse.measure import clock, elapsed
 from scse.model import LoopedLM
 from scse.nn.without_storage import matrices_without_storage, without_storage
-from scse.persistence import verify_model
 from scse.processes import World, world
 from scse.progress import Meter, progress
 from scse.recurrence import build as build_recurrence
 from scse.runs.checkpoint import Checkpoint, CheckpointStore, Saving, Validation
-from scse.runs.folder import Metrics, MetricsSink, NoMetrics, begin_or_continue, locked, stored_parts, stored_precision
+from scse.runs.folder import Metrics, MetricsSink, NoMetrics, begin_or_continue, locked, stored_precision
 from scse.runs.parent import inherited_tokenizer, starting_checkpoint
-from scse.runs.restoring import collect, export_model, refuse_misfit, restore
+from scse.runs.restoring import collect, export_model, is_exported, refuse_misfit, restore
 from scse.runs.shards import is_shard
 from scse.signals import stops_ask
 from scse.training.batches import batch_source
-from scse.training.distributed import accumulating, distribute, gathered, shards
+from scse.training.distributed import accumulating, distribute, gathered, shards, shared_parts
 from scse.training.feed import Feed
 from scse.training.objectives import TERMS, Objective
 from scse.training.optimiser import learning_rate, make_optimiser, resolve_precision
@@ -99,7 +98,7 @@ class Trainer:
             about = "the warm-up of %d steps does not end within the %d of the run; --set warmup=N sets another"
             log.warning(about, config.warmup, config.steps)
         self.config = config
-        self.micro_batches = self._micro_batches()
+        self.micro_batches = shared_parts(config, folder, here)
         self.batches = batch_source(corpus, self.config)
         self.feed = Feed(self.batches, here.device)
         self.sharded = shards(here, options.strategy)
@@ -134,7 +133,7 @@ class Trainer:
         self.background = dist.new_group(backend="gloo") if self.sharded and here.device.type != "cpu" else None
 
     def run(self) -> Ended:
-        if self.world.from_leader(self.world.leads and not self.store.steps() and _is_whole(self.folder / MODEL)):
+        if self.world.from_leader(self.world.leads and not self.store.steps() and is_exported(self.folder / MODEL)):
             return Ended(self.config.steps, True, self.last, self.world.leads)  # its checkpoints have been deleted
         step = self._resume()
         if step >= self.config.steps:
@@ -279,29 +278,10 @@ class Trainer:
     def _export(self) -> None:
         """The final model, beside its tokenizer, in `model/`."""
         self._wait_until_saved()
-        if not self.world.leads or _is_whole(self.folder / MODEL):
+        if not self.world.leads or is_exported(self.folder / MODEL):
             return
         final = Checkpoint(self.store.folder / f"step-{self.config.steps}", self.config.steps, None)
         export_model(final, self.config.model, self.folder / MODEL)
-
-    def _micro_batches(self) -> int:
-        """Parts of a batch over all processes. N processes with one part each are one process with N parts.
-
-        A run keeps the number it began with where the processes can share it: the masks of dropout follow it.
-        """
-        size = self.world.size
-        begun = self.world.from_leader(stored_parts(self.folder) if self.world.leads else None)
-        parts = begun or self.config.micro_batches
-        if parts % size:
-            if begun and self.world.leads:
-                log.warning("%d processes cannot share the %d parts of a batch; dropout goes on otherwise", size, parts)
-            parts *= size
-        if self.config.batch % parts:
-            raise UserError(
-                f"a batch of {self.config.batch} sequences cannot be split evenly over {size} processes "
-                f"with {self.config.micro_batches} micro-batches each; use a number of processes that divides it"
-            )
-        return parts
 
     def _divergence(self, step: int, loops: float, loss: float, norm: float) -> str:
         steps = self.store.steps()
@@ -320,15 +300,3 @@ class Trainer:
         left = (self.config.steps - step) * self.config.tokens_per_step
         shown = self.world.leads and not self.options.quiet
         return progress(f"{self.config.model.family}: training", left, "tok", enabled=shown, amounts=False)
-
-
-def _is_whole(model: Path) -> bool:
-    """Whether the final model is there, as it was written. A damaged one is reported."""
-    if not all((model / name).exists() for name in (CONFIG_FILE, WEIGHTS_FILE)):
-        return False
-    try:
-        verify_model(model)
-    except UserError as damage:
-        log.warning("%s; writing it again from the last checkpoint", damage)
-        return False
-    return True
