@@ -10,6 +10,7 @@ For several processes: torchrun --nproc-per-node N -m scse train ...
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,35 +91,20 @@ def run(args: Arguments) -> None:
     from scse.training.trainer import train
 
     config, start = chosen_run(args)
-    options = RunOptions(
-        start=start,
-        eval_loops=args.eval_loops,
-        data_dir=args.data_dir,
-        cache_dir=args.cache_dir,
-        eval_every=args.eval_every,
-        checkpoint_every=args.checkpoint_every,
-        checkpoint_minutes=args.checkpoint_minutes,
-        keep=args.keep,
-        recompute=args.recompute,
-        strategy=args.strategy,
-        tensorboard=args.tensorboard,
-        quiet=args.quiet,
-        device=args.device,
-        compile=args.compile,
-    )
+    chosen = {one.name: getattr(args, one.name) for one in fields(RunOptions) if hasattr(args, one.name)}
     keep_freed_memory()
-    outcome = train(config, args.out, options)
-    if not outcome.leads:
+    ended = train(config, args.out, RunOptions(**{**chosen, "start": start}))
+    if not ended.leads:
         return
     if args.json:
-        print_json({"run": args.out, "step": outcome.step, "finished": outcome.finished, "ppl": outcome.validation_ppl})
-    elif outcome.finished:
-        last = outcome.validation
+        print_json({"run": args.out, "step": ended.step, "finished": ended.finished, "ppl": ended.validation_ppl})
+    elif ended.finished:
+        last = ended.validation
         what = "perplexity of the answers" if config.problem else "perplexity"
         scored = f", validation {what} {last.ppl:.2f} at T = {last.loops}" if last else ""
-        print_text(f"{args.out}: {outcome.step} steps done{scored}")
+        print_text(f"{args.out}: {ended.step} steps done{scored}")
     else:
-        print_text(f"{args.out}: stopped after step {outcome.step} and saved; the same command continues")
+        print_text(f"{args.out}: stopped after step {ended.step} and saved; the same command continues")
 
 
 def chosen_run(args: Arguments) -> tuple[TrainConfig, Path | None]:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from scipy.optimize import nnls
 from torch import Tensor
 
+from scse.config.use import VECTOR_ORDER
 from scse.data import UNCOUNTED, Readable
 from scse.diagnostics.differentials import Map, check_finite, differentiable, drawn, largest_gain
 from scse.diagnostics.secants import (
@@ -37,7 +38,6 @@ from scse.recurrence.base import anchor_of
 
 NORM_ITERATIONS = 12  # for the first secant map; the next ones start where the last ended
 WARM_NORM_ITERATIONS = 3
-VECTOR_ORDER = 8
 LOSS_TARGET = 1e-8
 SEPARABLE = 1e-6
 NEUTRAL_GAP = 1e-3

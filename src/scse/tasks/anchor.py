@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from scse.config.use import VECTOR_ORDER
 from scse.errors import UserError
 from scse.precision import EXACT
 from scse.records import records_of
@@ -123,7 +124,7 @@ class Theory(Task):
     """What the forcing of steps `first` … `last` − 1 did to the state and the loss, by the counterfactual theory."""
 
     name = "theory"
-    first, last, order, inputs = 8, 48, 8, 2
+    first, last, order, inputs = 8, 48, VECTOR_ORDER, 2
 
     def asked(self, where: Where, column: Column) -> dict[str, Any]:
         return self._asks(where, column.depth, self.first, self.order, self.inputs)

@@ -8,8 +8,8 @@ needs torch is imported where it is used, so that suites and reports can ask wit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
@@ -19,6 +19,8 @@ from scse.precision import EXACT
 from scse.records import FILE, Record, append_records, identity, new_record
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from scse.config.model import Shape
     from scse.data import Corpus, TokenSplit
     from scse.runs import Run
@@ -192,6 +194,16 @@ def record_of(run: Run, asked: Mapping[str, Any], numbers: Mapping[str, float], 
     if run.precision != EXACT:
         told["settings"] = {**(told.get("settings") or {}), "precision": run.precision}
     return new_record(identity(run.config, run.step, **told), numbers, digest, **run.facts(), **facts)
+
+
+def by_depth(
+    run: Run, where: Where, task: str, results: Iterable[DataclassInstance], digest: str, **told: Any
+) -> Evaluated:
+    """What was found at each depth, as rows and as records; `told` is what else identifies these."""
+    rows = [asdict(result) for result in results]
+    asked = [where.asks(task, row["depth"], **told) for row in rows]
+    records = [record_of(run, a, without(r, "depth"), digest) for a, r in zip(asked, rows, strict=True)]
+    return Evaluated(rows, records, title_of(run, where))
 
 
 def without(row: Mapping[str, Any], *names: str) -> dict[str, Any]:

@@ -4,23 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from scse.tasks.base import (
-    Column,
-    Evaluated,
-    Selection,
-    Task,
-    Where,
-    depths_of,
-    distinct,
-    infers,
-    record_of,
-    title_of,
-    without,
-)
+from scse.tasks.base import Column, Evaluated, Selection, Task, Where, by_depth, depths_of, distinct, infers
 
 if TYPE_CHECKING:
     from scse.config.model import Shape
@@ -56,9 +43,7 @@ class Completion(Task):
         with progress("completing", len(examples), "passages", enabled=selection.show) as meter:
             results = complete(run.model, examples, depths, selection.batch, meter, partial)
         where = Where(data, selection.split, selection.limit, selection.tag)
-        rows = [asdict(result) for result in results]
-        records = [record_of(run, where.asks(self.name, row["depth"]), without(row, "depth"), digest) for row in rows]
-        return Evaluated(rows, records, title_of(run, where))
+        return by_depth(run, where, self.name, results, digest)
 
     def tokens(self, limit: int | None, shape: Shape, sequences: int) -> float:
         return min(limit or PASSAGES, PASSAGES) * PASSAGE

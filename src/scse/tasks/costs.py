@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from scse.tasks.adaptive import in_suites
@@ -14,6 +14,7 @@ from scse.tasks.base import (
     Selection,
     Task,
     Where,
+    by_depth,
     depths_of,
     distinct,
     infers,
@@ -60,10 +61,10 @@ class Profile(Task):
         # torch's profiler, which counts the memory, announces itself on stderr unless told not to.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         length = length or run.config.model.shape.context
-        rows = [asdict(row) for row in profile(run.model, distinct(depths), batch, length, repeats, show)]
+        results = profile(run.model, distinct(depths), batch, length, repeats, show)
         where = Where(random_tokens(batch, length), "", tag=tag)
-        records = [record_of(run, where.asks(self.name, int(r["depth"])), without(r, "depth"), "") for r in rows]
-        return Evaluated(rows, records, f"{run.folder}: {batch} sequences of {length} tokens")
+        found = by_depth(run, where, self.name, results, "")
+        return replace(found, title=f"{run.folder}: {batch} sequences of {length} tokens")
 
     def tokens(self, limit: int | None, shape: Shape, sequences: int) -> float:
         return sequences * shape.context * (REPEATS + 2)
@@ -108,8 +109,6 @@ class Pareto(Task):
         self, run: Run, selection: Selection, depths: Sequence[int], settings: AdaptiveSettings
     ) -> tuple[Evaluated, list[ParetoPoint], dict[float, str]]:
         """The evaluation, its points, and the budgets that cannot be reached with the reason."""
-        from dataclasses import replace
-
         from scse.evaluation.pareto import ParetoEvaluation
         from scse.evaluation.rules import RULES
 

@@ -3,22 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from scse.tasks.base import (
-    Column,
-    Evaluated,
-    Selection,
-    Task,
-    Where,
-    depths_of,
-    distinct,
-    infers,
-    record_of,
-    title_of,
-    without,
-)
+from scse.tasks.base import Column, Evaluated, Selection, Task, Where, by_depth, depths_of, distinct, infers
 
 if TYPE_CHECKING:
     from scse.runs import Run
@@ -44,11 +32,7 @@ class Perplexity(Task):
         results = perplexity_over_depths(
             run.model, split.tokens, depths, selection.batch, selection.limit, selection.show, run.partial(asked)
         )
-        rows = [asdict(result) for result in results]
-        records = [
-            record_of(run, where.asks(self.name, row["depth"]), without(row, "depth"), split.digest) for row in rows
-        ]
-        return Evaluated(rows, records, title_of(run, where))
+        return by_depth(run, where, self.name, results, split.digest)
 
 
 class CachedPerplexity(Task):
@@ -78,7 +62,5 @@ class CachedPerplexity(Task):
                 for depth in depths
             ]
         where = Where.of(corpus, split, selection)
-        rows = [asdict(result) for result in results]
-        asked = [where.asks(self.name, row["depth"], settings={"cache": cache}) for row in rows]
-        records = [record_of(run, a, without(r, "depth"), split.digest) for a, r in zip(asked, rows, strict=True)]
-        return Evaluated(rows, records, f"{title_of(run, where)}, cache '{cache}'")
+        found = by_depth(run, where, self.name, results, split.digest, settings={"cache": cache})
+        return replace(found, title=f"{found.title}, cache '{cache}'")
