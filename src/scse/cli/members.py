@@ -8,14 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scse.cli.common import (
-    Arguments,
-    add_checkpoints,
-    add_device,
-    print_json,
-    require_positive,
-    settings,
-)
+from scse.cli.common import Arguments, add_checkpoints, add_device, print_json, require_positive, settings
 from scse.cli.tables import print_table
 from scse.cli.text import duration, print_text
 from scse.errors import UserError
@@ -100,15 +93,15 @@ def carry_out(args: Arguments, chosen: Sequence[Member], runs: Path, all_depths:
     from scse.suites.sending import sent_here
 
     saving = _saving(args)
-    sending = _sending(args) if args.slurm else None
-    if sending is not None and args.detach and not sent_here():
+    sending = _sending(args) if args.slurm and sent_here() is None else None
+    if sending is not None and args.detach:
         _send_off(args, sending, chosen, runs)
         return None
     from scse.devices import resolve_device
     from scse.suites.member import Job
     from scse.suites.runner import Hands, carry_out  # loads torch: mistakes have been told before
 
-    if sending is None:  # a cluster's machines may have what this one has not
+    if not args.slurm:  # a cluster's machines may have what this one has not
         resolve_device(args.device)
     where = {"data_dir": args.data_dir, "cache_dir": args.cache_dir, "device": args.device}
     how = {"quiet": args.quiet, "all_depths": all_depths, "guests": imported_files(), "saving": saving}

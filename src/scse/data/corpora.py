@@ -22,13 +22,7 @@ from scse.data.problem import ProblemCorpus
 from scse.data.shards import encode_split, remove
 from scse.data.sources import CorpusSource, Slices, canonical_split
 from scse.data.splits import Corpus, TokenSplit
-from scse.data.tokenizer import (
-    Tokenizer,
-    gpt2_tokenizer,
-    load_tokenizer,
-    train_tokenizer,
-    trained_size,
-)
+from scse.data.tokenizer import Tokenizer, gpt2_tokenizer, load_tokenizer, train_tokenizer, trained_size
 from scse.errors import UserError, unknown_name
 from scse.files import expand, safe_name
 from scse.layout import TOKENIZER_FILE

@@ -24,7 +24,7 @@ from scse.signals import STOPS, Terminated, stops_raise
 from scse.suites.cluster import in_launched_processes, on_cluster, work_as_sent
 from scse.suites.member import Crew, Job, known_result, work
 from scse.suites.outcome import Outcome, Result, stopped_too_often
-from scse.suites.sending import REQUEUES, Sending, sent_here
+from scse.suites.sending import Sending, sent_here
 
 Finished = Generator[tuple[Job, Result], None, None]
 POLL_SECONDS = 1.0
@@ -38,11 +38,11 @@ class Hands:
     `per_member` processes share a member; they are started with `command`, the user's own.
     """
 
-    command: Sequence[str] = ()
-    processes: int = 1
-    per_member: int = 1
-    requeues: int = REQUEUES
-    sending: Sending | None = None
+    command: Sequence[str]
+    processes: int
+    per_member: int
+    requeues: int
+    sending: Sending | None
 
     def crew(self, runs: Path) -> Crew:
         if self.sending is not None:

@@ -23,16 +23,7 @@ from collections.abc import Mapping, Sequence
 
 from scse.families import FAMILIES
 from scse.suites.statements import Place
-from scse.suites.suite import (
-    DEFAULT_SEEDS,
-    EXPANDED_SEEDS,
-    Arm,
-    Claim,
-    Column,
-    Printed,
-    Suite,
-    Value,
-)
+from scse.suites.suite import DEFAULT_SEEDS, EXPANDED_SEEDS, Arm, Claim, Column, Printed, Suite, Value
 from scse.tasks.base import PROFILED_SEQUENCES
 
 # What the paper's tables call unshared layers, by what each count was chosen for.
