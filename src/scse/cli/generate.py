@@ -25,7 +25,7 @@ from scse.cli.common import (
 )
 from scse.cli.text import harmless, terminal_width
 from scse.config.adaptive import AdaptiveSettings
-from scse.config.use import LOOPS, NEW_TOKENS
+from scse.config.use import LOOPS, NEW_TOKENS, TEMPERATURE, TOP_P
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -44,9 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-new-tokens", type=int, metavar="N", help=f"default {NEW_TOKENS}, or as many as the context has room"
     )
-    parser.add_argument("--temperature", type=float, default=0.8, metavar="X", help="0 takes the likeliest token")
     parser.add_argument(
-        "--top-p", type=float, default=0.95, metavar="P", help="draw from the likeliest tokens that make up this share"
+        "--temperature", type=float, default=TEMPERATURE, metavar="X", help="0 takes the likeliest token"
+    )
+    parser.add_argument(
+        "--top-p", type=float, default=TOP_P, metavar="P", help="draw from the likeliest tokens that make up this share"
     )
     add_seed(parser, "seed of the random draws")
     parser.add_argument("--adaptive", type=float, metavar="X", help="threshold of early exit per token")

@@ -14,6 +14,7 @@ import os
 
 from scse.cli.common import Arguments, add_json, add_seed, positive_ints, print_json, require_positive
 from scse.cli.tables import print_table
+from scse.serve.load import THRESHOLD, Load
 from scse.serve.wire import KEY_VARIABLE, Place, is_loopback
 
 MOST_REQUESTS = 1_000_000
@@ -23,11 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="where 'scse serve' listens, such as http://127.0.0.1:8000")
     parser.add_argument("--requests", type=int, default=100, metavar="N", help="how many")
     parser.add_argument("--rate", type=float, default=5.0, metavar="R", help="mean arrivals per second")
-    parser.add_argument("--seconds", type=float, default=600.0, metavar="S", help="no arrivals after this")
-    parser.add_argument("--patience", type=float, default=120.0, metavar="S", help="how long a client waits")
-    parser.add_argument("--depths", type=positive_ints, default=[2, 4, 8], metavar="T,T", help="loops to draw from")
-    parser.add_argument("--exit-threshold", type=float, default=0.5, metavar="X", help="of half the requests")
-    parser.add_argument("--max-tokens", type=int, default=32, metavar="N", help="new tokens of a request, at most")
+    parser.add_argument("--seconds", type=float, default=Load.seconds, metavar="S", help="no arrivals after this")
+    parser.add_argument("--patience", type=float, default=Load.patience, metavar="S", help="how long a client waits")
+    parser.add_argument("--depths", type=positive_ints, default=Load.depths, metavar="T,T", help="loops to draw from")
+    parser.add_argument("--exit-threshold", type=float, default=THRESHOLD, metavar="X", help="of half the requests")
+    parser.add_argument(
+        "--max-tokens", type=int, default=Load.max_tokens, metavar="N", help="new tokens of a request, at most"
+    )
     parser.add_argument("--well-behaved", action="store_true", help="nobody leaves, reads slowly or sends nonsense")
     add_seed(parser, "seed of what is asked and when")
     parser.add_argument("--api-key", metavar="K", help=f"the server's key (default: {KEY_VARIABLE}, else none)")
@@ -37,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: Arguments) -> int:
     from scse.errors import UserError
-    from scse.serve.load import Load, run_load
+    from scse.serve.load import run_load
 
     require_positive(args, "requests", "max_tokens")
     if args.requests > MOST_REQUESTS:

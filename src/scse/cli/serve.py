@@ -20,7 +20,10 @@ import sys
 from contextlib import suppress
 
 from scse.cli.common import Arguments, add_precision, require_positive
+from scse.config.adaptive import AdaptiveSettings
+from scse.config.use import LOOPS
 from scse.precision import SERVING
+from scse.serve.limits import RUNNING, Limits
 from scse.serve.wire import KEY_VARIABLE, is_loopback
 
 MIB = 1 << 20
@@ -32,13 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=8000, metavar="P", help="0 takes any free one")
     parser.add_argument("--api-key", metavar="K", help=f"ask for this key (default: {KEY_VARIABLE}, else none)")
     parser.add_argument("--name", metavar="N", help="the model's name (default: the folder's)")
-    parser.add_argument("--max-batch", type=int, default=16, metavar="N", help="sequences that share a loop")
-    parser.add_argument("--queue", type=int, default=256, metavar="N", help="sequences that may wait")
+    parser.add_argument("--max-batch", type=int, default=Limits.batch, metavar="N", help="sequences that share a loop")
+    parser.add_argument("--queue", type=int, default=Limits.queue, metavar="N", help="sequences that may wait")
     parser.add_argument(
-        "--loops", type=int, metavar="T", help="loops of requests without (default: the export's, or 8)"
+        "--loops", type=int, metavar="T", help=f"loops of requests without (default: the export's, or {LOOPS})"
     )
-    parser.add_argument("--max-loops", type=int, default=64, metavar="T", help="the most a request may ask for")
-    parser.add_argument("--exit-rule", default="update", metavar="R", help="exit rule of requests that name none")
+    parser.add_argument(
+        "--max-loops", type=int, default=Limits.loops, metavar="T", help="the most a request may ask for"
+    )
+    parser.add_argument(
+        "--exit-rule", default=AdaptiveSettings.rule, metavar="R", help="exit rule of requests that name none"
+    )
     parser.add_argument("--exit-threshold", type=float, metavar="X", help="threshold of early exit per token")
     parser.add_argument(
         "--cache-mib", type=int, metavar="M", help="for keys and values (default: half the free memory)"
@@ -74,7 +81,6 @@ def serve(args: Arguments) -> None:
     from scse.machine import keep_freed_memory
     from scse.serve.app import Settings
     from scse.serve.ask import Defaults
-    from scse.serve.limits import RUNNING, Limits
     from scse.serve.served import open_served
     from scse.serve.server import Server
     from scse.signals import STOPS

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scse.config.use import TEMPERATURE, TOP_P
 from scse.devices import CPU
 from scse.errors import UserError
 
@@ -17,8 +18,8 @@ from scse.errors import UserError
 class Sampling:
     """p ∝ exp(logits / temperature), cut to the fewest tokens whose probabilities reach `top_p`; 0 is the likeliest."""
 
-    temperature: float = 0.8
-    top_p: float = 0.95
+    temperature: float = TEMPERATURE
+    top_p: float = TOP_P
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):

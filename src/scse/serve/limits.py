@@ -1,12 +1,15 @@
-"""How much a server takes on, and what it says where that is not enough."""
+"""How much a server takes on, and what it says where that is not enough. No torch here."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from scse.errors import UserError
-from scse.serve.pages import Need, PagedCache
-from scse.serve.sequence import Wanted
+
+if TYPE_CHECKING:
+    from scse.serve.pages import Need, PagedCache
+    from scse.serve.sequence import Wanted
 
 # What a table of so many lanes and loops can reasonably be made for, and how users know these numbers.
 MOST = {"batch": 1024, "lanes": 2048, "loops": 1024, "queue": 1_000_000}

@@ -19,6 +19,7 @@ KINDS = ("plain", "stream", "leaves", "slow", "malformed")
 WEIGHTS = (0.4, 0.35, 0.08, 0.05, 0.12)
 SLOW_SECONDS = 0.05
 PERCENTILES = (50, 90, 99)
+THRESHOLD = 0.5  # of the requests that ask for early exit
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Load:
     seconds: float = 600.0
     patience: float = 120.0
     depths: tuple[int, ...] = (2, 4, 8)
-    thresholds: tuple[float | None, ...] = (None, 0.5)
+    thresholds: tuple[float | None, ...] = (None, THRESHOLD)
     max_tokens: int = 32
     seed: int = 0
     kinds: tuple[str, ...] = KINDS
