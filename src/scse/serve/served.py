@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
+from scse.config.use import LOOPS
 from scse.data import Tokenizer, load_tokenizer
 from scse.devices import resolve_device
 from scse.errors import UserError, checked_choice
@@ -19,7 +20,6 @@ from scse.model import LoopedLM
 from scse.precision import EXACT, INFERENCE, SERVING
 from scse.runs import open_run
 
-DEFAULT_LOOPS = 8
 OWN_TYPE = __name__.partition(".")[0]  # exports are called like this package
 TEMPLATE_FILE = "chat_template.jinja"
 SETTINGS_FILE = "tokenizer_config.json"
@@ -32,7 +32,7 @@ class Served:
     name: str
     model: LoopedLM
     tokenizer: Tokenizer
-    loops: int = DEFAULT_LOOPS
+    loops: int = LOOPS
     template: str | None = None
 
 
