@@ -48,8 +48,13 @@ class State:
 
     @property
     def hidden(self) -> Tensor:
-        """h_t, what the readout takes."""
+        """h_t as the readout takes it: behind it is what a coda needs for its values, where it has any."""
         return self.recurrence.hidden(self.z, self.frame)
+
+    @property
+    def bare(self) -> Tensor:
+        """h_t alone [B, L, d]"""
+        return self.recurrence.coordinates.hidden(self.z, self.frame)
 
     @property
     def deviation(self) -> Tensor:

@@ -46,14 +46,14 @@ def record(model: LoopedLM, ids: Tensor, loops: int, keep: Collection[str]) -> T
     found: dict[str, list[Tensor]] = {part: [] for part in PARTS if part in keep}
     before: Tensor | None = None
     for state in islice(model.unroll(ids), loops + 1):
-        hidden = state.hidden
+        bare = state.bare
         if "states" in found:
-            found["states"].append(hidden[..., : model.config.shape.width])
+            found["states"].append(bare)
         if "deviations" in found:
             found["deviations"].append(state.deviation)
         if "updates" in found and before is not None:
-            found["updates"].append((hidden - before)[..., : model.config.shape.width])
+            found["updates"].append(bare - before)
         if "predictions" in found:
-            found["predictions"].append(model.readout(hidden).argmax(-1))
-        before = hidden
+            found["predictions"].append(model.readout(state.hidden).argmax(-1))
+        before = bare
     return Trajectory(**{part: torch.stack(parts) for part, parts in found.items()})

@@ -307,6 +307,13 @@ def test_weights_that_a_folder_lacks_are_named(tmp_path):
     assert not about["missing_keys"]
 
 
+@torch.no_grad()
+def test_hidden_states_are_as_wide_as_the_model_says():
+    shell, _ = dressed("parcae", shape=VALUED)
+    states = shell(some_ids(), num_loops=2, output_hidden_states=True).hidden_states
+    assert {state.shape[-1] for state in states} == {shell.config.hidden_size}
+
+
 def test_value_embeddings_are_refused_where_they_would_vanish():
     shell, _ = dressed("parcae", shape=VALUED, dtype=torch.float16)
     with pytest.raises(UserError, match="do not survive float16"):

@@ -206,9 +206,9 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
         recompute = self.gradient_checkpointing and self.training
         states = self.model.unroll(ids, recompute, memory)
         state = next(states)
-        hidden = [state.hidden] if every else []
+        hidden = [state.bare] if every else []
         for state in islice(states, depth.deepest):
-            hidden += [state.hidden] if every else []
+            hidden += [state.bare] if every else []
         if past is not None and past.kv is not None and depth.deepest < past.kv.loops:
             state.rest()  # later tokens may take more loops, and see these as they ended
         found = tuple(hidden) if every else None

@@ -103,8 +103,8 @@ def trace(model: LoopedLM, ids: np.ndarray, loops: int) -> Trace:
             if state.t:
                 attention.append(torch.stack(seen) if seen else None)
                 for name in TRACED_RULES:
-                    norms[name].append(RULES.find(name).statistic(model, states[-1][None], state.hidden)[0])
-            states.append(state.hidden[0])
+                    norms[name].append(RULES.find(name).statistic(model, states[-1][None], state.bare)[0])
+            states.append(state.bare[0])
             outputs.append(model.outputs(state.hidden)[0])
             norms["state"].append(states[-1].norm(dim=-1))
             if not reason:

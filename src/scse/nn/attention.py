@@ -61,8 +61,8 @@ class CausalSelfAttention(nn.Module):
             nn.Parameter(torch.zeros(count, size)) if shape.qk_bias else None for count in heads
         )
         self.q_norm, self.k_norm = (RMSNorm(size, shape.norm_eps) if shape.qk_norm else None for _ in heads)
-        seen = min(GATING_CHANNELS, shape.width)
-        self.value_gate = nn.Linear(seen, heads[1], bias=False) if valued else None
+        self.gating = min(GATING_CHANNELS, shape.width)
+        self.value_gate = nn.Linear(self.gating, heads[1], bias=False) if valued else None
 
     def forward(self, x: Tensor, past: Past | None = None, embedded: Tensor | None = None) -> Tensor:
         B, L, d = x.shape
@@ -100,8 +100,8 @@ class CausalSelfAttention(nn.Module):
         split = self._split(v)
         if self.value_gate is None or embedded is None:
             return split
-        gate = 2 * torch.sigmoid(self.value_gate(x[..., : self.value_gate.in_features]))
-        return split + gate.transpose(1, 2)[..., None] * self._split(embedded)
+        gate = 2 * torch.sigmoid(self.value_gate(x[..., : self.gating]))
+        return split + gate.transpose(1, 2)[..., None] * self._split(embedded).to(split.dtype)
 
     def _split(self, x: Tensor) -> Tensor:
         """[B, L, heads·k] -> [B, heads, L, k]"""

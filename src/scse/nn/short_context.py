@@ -23,14 +23,15 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     there at a seventh of the machine's rate. Who forbids fused kernels (forward-mode derivatives have none) gets
     torch's plain form.
     """
-    if _pays(q) and torch.backends.cuda.flash_sdp_enabled():
+    if _pays(q, k, v) and torch.backends.cuda.flash_sdp_enabled():
         mixed: Tensor = _ShortContext.apply(q, k, v)
         return mixed
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
-def _pays(q: Tensor) -> bool:
-    short = q.dtype == torch.bfloat16 and q.device.type == "cpu" and q.shape[-2] <= LONGEST
+def _pays(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    rounded = q.dtype == k.dtype == v.dtype == torch.bfloat16
+    short = rounded and q.device.type == "cpu" and q.shape[-2] <= LONGEST
     return short and torch.is_grad_enabled() and q.requires_grad
 
 

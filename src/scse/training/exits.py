@@ -76,10 +76,10 @@ def train_gate(
 @torch.no_grad()
 def loop_gains(model: LoopedLM, ids: Tensor, targets: Tensor, ceiling: int) -> tuple[list[Tensor], Tensor]:
     """The states h_0 … h_T, and g_t = L_t − L_{t+1} of every token for t = 1 … T − 1 [T − 1, B, L]"""
-    states = [state.hidden for state in islice(model.unroll(ids), ceiling + 1)]
+    states = list(islice(model.unroll(ids), ceiling + 1))
     targets = targets.to(ids.device)
-    losses = torch.stack([model.token_nll(h, targets).view(targets.shape) for h in states[1:]])
-    return states, losses[:-1] - losses[1:]
+    losses = torch.stack([model.token_nll(state.hidden, targets).view(targets.shape) for state in states[1:]])
+    return [state.bare for state in states], losses[:-1] - losses[1:]
 
 
 def _loss(gate: MotionGate, states: Sequence[Tensor], gains: Tensor, asked: Tensor) -> tuple[Tensor, Tensor]:
