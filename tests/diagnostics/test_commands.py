@@ -127,7 +127,15 @@ def test_theory_of_a_recurrence_without_forcing(folder, capsys, tmp_path):
     assert "nothing to attribute" in (tmp_path / "none.svg").read_text()
 
 
-@pytest.mark.parametrize("command", [["theory", "--to", "9"], ["diagnose"], ["diagnose", "--steering", "x.png"]])
+def test_a_run_without_an_anchor_is_diagnosed_as_far_as_that_goes(folder):
+    done = scse(["diagnose", str(folder / "unshared-2"), "--steps", "3", *options(folder)])
+    assert done.returncode == 0, done.stderr
+    assert "this family has no anchor, so forcing, deviations and gains do not exist" in done.stdout
+    assert "input_dependence" in done.stdout
+    assert "bias_ratio" not in done.stdout
+
+
+@pytest.mark.parametrize("command", [["theory", "--to", "9"], ["diagnose", "--steering", "x.png"]])
 def test_runs_without_an_anchor_are_answered_in_one_line(folder, command):
     name, *extra = command
     done = scse([name, str(folder / "unshared-2"), *extra, *options(folder)])

@@ -13,6 +13,7 @@ from runs import run, write_corpus
 from scse.cli import main
 from scse.diagnostics import diagnose, random_direction_gain
 from scse.diagnostics.pointwise import FINITE_DIFFERENCE, apart
+from scse.diagnostics.stability import broken_claims, with_verdicts
 from scse.diagnostics.steering import steer, summary
 from scse.diagnostics.theory import theory
 from scse.errors import RunFailure, UserError
@@ -43,12 +44,26 @@ def test_the_one_step_map_is_the_step_seen_from_the_anchor(family):
 def test_zeros_are_literal_where_claimed(family):
     model = tiny(family, dtype=torch.float32)
     if not anchored(family):
-        with pytest.raises(UserError, match="no anchor"):
-            diagnosis(model)
         return
     for row in diagnosis(model, steps=48):
         assert (row.bias_ratio == 0) == model.recurrence.anchor_preserving
         assert (row.raw_bias_ratio == 0) == model.recurrence.zero_preserving
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["universal", "unshared-3"])
+def test_without_an_anchor_states_alone_are_measured(family):
+    model = tiny(family)
+    found = diagnosis(model, steps=4, gain_steps=(0, 3))
+    (ids,) = model.place(torch.from_numpy(TOKENS[: 16 * 8].astype(np.int64)).view(8, 16))
+    states = [state.hidden for state in islice(model.unroll(ids), 5)]
+    for row in found:
+        moved = (states[row.step + 1] - states[row.step]).pow(2).view(2, -1).mean(1)
+        assert row.update_energy == pytest.approx(float(moved.mean()), rel=1e-10, abs=1e-30)
+        assert row.input_dependence > 0
+        assert {row.bias_ratio, row.anchor_energy, row.gain, row.expansion} == {None}
+    assert {row["beyond_trained_range"] for row in with_verdicts(found, 2)} == {None}
+    assert broken_claims(model.recurrence, found) == []
 
 
 @pytest.mark.parametrize("family", ["looped", "looped-s035", "scalar-gate", "channel-gate"])

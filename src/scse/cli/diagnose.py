@@ -74,7 +74,10 @@ def show_steps(args: Arguments, opened: Run, gains: list[int]) -> None:
         print_json(found.rows)
     else:
         chosen = {0, 1, 2, 4, 8, 16, 24, 32, args.steps - 1, *gains}
-        shown = [for_people(row) for row in found.rows if row["step"] in chosen]
+        known = {name for row in found.rows for name, value in row.items() if value is not None}
+        shown = [
+            {n: v for n, v in for_people(row).items() if n in known} for row in found.rows if row["step"] in chosen
+        ]
         print_table(shown, title=found.title, spare=("beyond_trained_range",))
         print_text("\n".join(found.notes))
     if found.faults:

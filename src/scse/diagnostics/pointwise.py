@@ -1,4 +1,4 @@
-"""Pointwise diagnostics of the one-step map T_t(Δ; e), for every family that has an anchor.
+"""Pointwise diagnostics of the one-step map T_t(Δ; e); without an anchor, of the states alone.
 
 Nothing here knows a family: all of it is written against `deviation_map`. Shapes: B batch, L positions, d width.
 """
@@ -49,15 +49,16 @@ class StepDiagnosis:
     is largest. `gain` and the largest local `expansion` are None at steps where they were not asked for;
     `expansion_residual` says how far its iteration has converged, in the window where it has least.
     `input_dependence` is A(h_t) / A(e) with A of `apart`; None where there are no two windows to tell apart.
+    Of a family without an anchor only that and the energy of the updates h_{t+1} − h_t are known; the rest is None.
     """
 
     step: int
-    bias_ratio: float
-    raw_bias_ratio: float
-    bias_energy: float
-    update_energy: float
-    anchor_energy: float
-    largest_anchor_energy: float
+    bias_ratio: float | None = None
+    raw_bias_ratio: float | None = None
+    bias_energy: float | None = None
+    update_energy: float = 0.0
+    anchor_energy: float | None = None
+    largest_anchor_energy: float | None = None
     input_dependence: float | None = None
     gain: float | None = None
     expansion: float | None = None
@@ -86,15 +87,16 @@ def diagnose(
         measured: list[dict[str, float]] = []
         bias, inputs_apart = (0.0, 0.0), 0.0
         for t, (state, following) in enumerate(pairwise(next(states) for _ in range(steps + 1))):
-            moved = following.deviation - state.deviation
+            anchored = state.frame.anchor is not None
+            moved = following.deviation - state.deviation if anchored else following.bare - state.bare
             check_finite(moved, t, "--steps")
-            if t == 0 or model.recurrence.step_dependent:
+            if anchored and (t == 0 or model.recurrence.step_dependent):
                 bias = _bias_energies(model.recurrence, t, state.frame)
-            measured.append(_energies(bias, state.deviation, moved))
+            measured.append(_energies(bias, state.deviation, moved) if anchored else {"update_energy": _energy(moved)})
             inputs_apart = inputs_apart or apart(state.frame.embedding)
             if inputs_apart:
-                measured[t]["input_dependence"] = apart(state.hidden) / inputs_apart
-            if t in gain_steps:
+                measured[t]["input_dependence"] = apart(state.bare) / inputs_apart
+            if anchored and t in gain_steps:
                 generator = torch.Generator().manual_seed(1000 * number + t)
                 measured[t]["gain"] = random_direction_gain(wide, ids, t, state.deviation, generator)
                 measured[t] |= _expansion(state, generator)

@@ -3,6 +3,7 @@ training has seen?"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -52,8 +53,14 @@ def stability(expansion: float) -> str:
 
 
 def trained_energy(rows: Sequence[StepDiagnosis], trained: int) -> float:
-    """The largest mean-square deviation that any window had within the trained depths."""
-    return max(row.largest_anchor_energy for row in rows if row.step <= trained)
+    """The largest mean-square deviation that any window had within the trained depths; nothing is beyond it where
+    there are no deviations."""
+    known = [row.largest_anchor_energy for row in rows if row.step <= trained]
+    return max((energy for energy in known if energy is not None), default=math.inf)
+
+
+def _beyond(row: StepDiagnosis, limit: float) -> bool | None:
+    return None if row.anchor_energy is None else row.anchor_energy > limit
 
 
 def judge(rows: Sequence[StepDiagnosis], trained: int) -> Verdict:
@@ -69,7 +76,7 @@ def judge(rows: Sequence[StepDiagnosis], trained: int) -> Verdict:
         expansion=deepest.expansion,
         gain=deepest.gain,
         residual=deepest.expansion_residual,
-        leaves_at=next((row.step for row in rows if row.anchor_energy > limit), None),
+        leaves_at=next((row.step for row in rows if _beyond(row, limit)), None),
         trained=trained,
         seen=rows[-1].step,
     )
@@ -81,8 +88,8 @@ def broken_claims(recurrence: Recurrence, rows: Sequence[StepDiagnosis]) -> list
     Two calls of a block that should cancel may differ in the last bit, so rounding is not held against a family.
     """
     claims = (
-        ("before the mask", recurrence.zero_preserving, [row.raw_bias_ratio for row in rows]),
-        ("as it is used", recurrence.anchor_preserving, [row.bias_ratio for row in rows]),
+        ("before the mask", recurrence.zero_preserving, [row.raw_bias_ratio or 0.0 for row in rows]),
+        ("as it is used", recurrence.anchor_preserving, [row.bias_ratio or 0.0 for row in rows]),
     )
     return [
         f"this family claims a fixed anchor ({form}), but its map moves there: R = {max(ratios):.3g} "
@@ -99,7 +106,7 @@ def with_verdicts(found: Sequence[StepDiagnosis], trained: int) -> list[dict[str
         {
             **asdict(row),
             "stability": None if row.expansion is None else stability(row.expansion),
-            "beyond_trained_range": row.anchor_energy > limit,
+            "beyond_trained_range": _beyond(row, limit),
         }
         for row in found
     ]

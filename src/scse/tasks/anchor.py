@@ -87,6 +87,8 @@ class Diagnose(Task):
             records[-1] = replace(records[-1], metrics={**slow, **numbers})
         faults = broken_claims(run.model.recurrence, found)
         notes = [str(judge(found, trained))] if any(row.expansion is not None for row in found) else []
+        if found[0].anchor_energy is None:
+            notes.append("this family has no anchor, so forcing, deviations and gains do not exist")
         return Evaluated(rows, records, title_of(run, where), notes, faults)
 
     def tokens(self, limit: int | None, shape: Shape, sequences: int) -> float:
