@@ -21,4 +21,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
+        if x.dtype == self.weight.dtype:
+            return F.rms_norm(x, x.shape[-1:], self.weight, self.eps)
+        # What a product in bfloat16 gives is normalised in the type of the weights and rounded again.
+        return F.rms_norm(x.to(self.weight.dtype), x.shape[-1:], self.weight, self.eps).to(x.dtype)
