@@ -16,23 +16,26 @@ from scse.recurrence.drives import sinusoid
 from scse.recurrence.updates import SharedCore
 
 
+class Affine(nn.Linear):
+    """W x + b of one vector, in an order of additions that does not depend on where anything lies in memory: what a
+    product with one row rounds to may."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.weight * x).sum(-1) + self.bias
+
+
 class Clock(nn.Module):
     """c(τ) = W_2 silu(W_1 γ(τ) + b_1) + b_2 with γ the sinusoidal embedding of a number [d]"""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.inner = nn.Linear(shape.width, shape.width, bias=True)
-        self.outer = nn.Linear(shape.width, shape.width, bias=True)
+        self.inner = Affine(shape.width, shape.width)
+        self.outer = Affine(shape.width, shape.width)
 
     def forward(self, number: float) -> Tensor:
         seen = sinusoid(number, self.inner.in_features, self.inner.weight)
-        return affine(self.outer, F.silu(affine(self.inner, seen)))
-
-
-def affine(linear: nn.Linear, x: Tensor) -> Tensor:
-    """W x + b of one vector, in an order of additions that does not depend on where the vector lies in memory: what a
-    product with one row rounds to may."""
-    return (linear.weight * x).sum(-1) + linear.bias
+        vector: Tensor = self.outer(F.silu(self.inner(seen)))
+        return vector
 
 
 class TimedCore(SharedCore):
@@ -51,7 +54,7 @@ class TimedCore(SharedCore):
             raise UserError(f"time_steps must be at least 1, got {steps}")
         self.steps = steps
         self.time, self.size = Clock(shape), Clock(shape)
-        self.modulate = nn.ModuleList(nn.Linear(shape.width, 4 * shape.width, bias=True) for _ in range(shape.core))
+        self.modulate = nn.ModuleList(Affine(shape.width, 4 * shape.width) for _ in range(shape.core))
 
     @torch.no_grad()
     def start_values(self) -> None:
@@ -61,6 +64,4 @@ class TimedCore(SharedCore):
 
     def modulations(self, t: int) -> list[Modulation]:
         condition = F.silu(self.time(min(t, self.steps - 1) / self.steps) + self.size(1 / self.steps))
-        return [
-            Modulation(*affine(linear, condition).chunk(4)) for linear in self.modulate if isinstance(linear, nn.Linear)
-        ]
+        return [Modulation(*linear(condition).chunk(4)) for linear in self.modulate]
