@@ -22,6 +22,7 @@ from contextlib import suppress
 from scse.cli.common import Arguments, add_precision, require_positive
 from scse.config.adaptive import AdaptiveSettings
 from scse.config.use import LOOPS
+from scse.errors import UserError
 from scse.precision import SERVING
 from scse.serve.limits import RUNNING, Limits
 from scse.serve.wire import KEY_VARIABLE, is_loopback
@@ -41,7 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--loops", type=int, metavar="T", help=f"loops of requests without (default: the export's, or {LOOPS})"
     )
     parser.add_argument(
-        "--max-loops", type=int, default=Limits.loops, metavar="T", help="the most a request may ask for"
+        "--max-loops",
+        type=int,
+        metavar="T",
+        help=f"the most a request may ask for (default: {Limits.loops}, or --loops where that is more)",
     )
     parser.add_argument(
         "--exit-rule", default=AdaptiveSettings.rule, metavar="R", help="exit rule of requests that name none"
@@ -58,7 +62,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    from scse.errors import UserError
     from scse.evaluation.rules import RULES
 
     require_positive(args, "max_batch", "queue", "loops", "max_loops", "cache_mib", "max_body_kib")
@@ -66,6 +69,7 @@ def run(args: Arguments) -> None:
         if getattr(args, name) is not None and not getattr(args, name) >= 0:
             raise UserError(f"--{name.replace('_', '-')} must not be negative, got {getattr(args, name)}")
     RULES.find(args.exit_rule)  # before the model is read
+    chosen_key(args.api_key)
     try:
         serve(args)
     except ModuleNotFoundError as error:
@@ -91,13 +95,13 @@ def serve(args: Arguments) -> None:
         served = replace(served, name=args.name)
     if args.exit_threshold is not None:
         RULES.find(args.exit_rule).check(served.model)
-    loops = args.loops or served.loops
-    key = args.api_key or os.environ.get(KEY_VARIABLE) or None
+    loops, most = chosen_loops(args.loops, served.loops, args.max_loops)
+    key = chosen_key(args.api_key)
     limits = Limits(
         batch=args.max_batch,
         lanes=RUNNING * args.max_batch,
         queue=args.queue,
-        loops=max(loops, args.max_loops),
+        loops=most,
         cache_bytes=(args.cache_mib or free_mib() // 2) * MIB,
     )
     defaults = Defaults(loops, args.exit_rule, args.exit_threshold, args.deadline)
@@ -109,6 +113,23 @@ def serve(args: Arguments) -> None:
         where = "this machine only" if local else "reachable from elsewhere" + ("" if key else ", and without a key")
         print(f"serve: {server.address}/v1   ({served.name}; {where}; Ctrl-C ends it)", flush=True)
         server.run()
+
+
+def chosen_loops(asked: int | None, usual: int, most: int | None) -> tuple[int, int]:
+    """The loops of requests that name none, and the most that one may ask for."""
+    loops = asked or min(usual, most or usual)
+    if most is not None and loops > most:
+        raise UserError(f"--loops {loops} is more than --max-loops {most}; lower the one or raise the other")
+    return loops, most or max(loops, Limits.loops)
+
+
+def chosen_key(option: str | None) -> str | None:
+    """The key to ask for. An empty one is a mistake, such as a variable of the shell that is not set."""
+    key = os.environ.get(KEY_VARIABLE) if option is None else option
+    if key == "":
+        where = f"{KEY_VARIABLE} is" if option is None else "--api-key is"
+        raise UserError(f"{where} empty; give a key, or leave it out to serve without one")
+    return key
 
 
 def log_requests(wanted: bool) -> None:

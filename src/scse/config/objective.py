@@ -39,6 +39,8 @@ def parse_objective(text: str) -> tuple[Weighted, ...]:
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"objective '{text}' has '{name}' twice; write its weight once")
+    if not any(term.weight for term in terms):
+        raise UserError(f"objective '{text}' is always 0; give a term a weight above 0")
     return terms
 
 

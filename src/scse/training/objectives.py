@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from scse.config.objective import EXPECTED, LAST, TERMS_TABLE, parse_objective
+from scse.config.objective import EXPECTED, LAST, TERMS_TABLE, Weighted, parse_objective
 from scse.devices import send
 from scse.errors import UserError
 from scse.model import LoopedLM, State
@@ -80,13 +80,15 @@ class Term(ABC):
     """One part of an objective. `every`: it needs the states of all loops with gradients, not only the last.
 
     Its docstring is its equation. Yours is registered with `scse.register(MyTerm())`. `number` is what stands after
-    a colon behind its name, `default` where nothing does; `extra` counts steps taken beyond the T of the unroll.
+    a colon behind its name, `default` where nothing does; one that takes none says so with `numbered = False`. `extra`
+    counts steps taken beyond the T of the unroll.
     """
 
     name: ClassVar[str]
     table: ClassVar[str] = TERMS_TABLE
     every: ClassVar[bool] = False
     default: ClassVar[float] = 0.0
+    numbered: ClassVar[bool] = True
     extra: ClassVar[int] = 0
 
     @abstractmethod
@@ -97,6 +99,7 @@ class Last(Term):
     """L_T"""
 
     name = LAST
+    numbered = False
 
     def value(self, walk: Walk, number: float) -> Tensor:
         return walk.model.state_nll(walk.last.hidden, walk.targets)
@@ -118,6 +121,7 @@ class Short(Term):
     """L_S with S = ⌈T/2⌉"""
 
     name = "short"
+    numbered = False
     every = True
 
     def value(self, walk: Walk, number: float) -> Tensor:
@@ -128,6 +132,7 @@ class Consistency(Term):
     """N · mean ‖h_S − h_T‖² / ‖h_T‖² with S = ⌈T/2⌉ and h_T taken as given: the deep state teaches the shallow one."""
 
     name = "consistency"
+    numbered = False
     every = True
 
     def value(self, walk: Walk, number: float) -> Tensor:
@@ -138,6 +143,7 @@ class FixedPoint(Term):
     """N · mean ‖h_{T+1} − h_T‖² / ‖h_T‖²: one more loop should change nothing."""
 
     name = "fixed-point"
+    numbered = False
     extra = 1
 
     def value(self, walk: Walk, number: float) -> Tensor:
@@ -148,6 +154,7 @@ class Expansion(Term):
     """N · mean max(0, ‖J v‖² / ‖v‖² − 1) with J the Jacobian of step T at z_T and v a normal direction per example."""
 
     name = "expansion"
+    numbered = False
     extra = 2  # a step and its derivative
 
     def value(self, walk: Walk, number: float) -> Tensor:
@@ -184,6 +191,15 @@ TERMS: Registry[Term] = Registry(
 )
 
 
+def find_term(wanted: Weighted) -> Term:
+    """The term of a name. A number that it would ignore was meant as a weight, perhaps."""
+    term = TERMS.find(wanted.name)
+    if wanted.number is not None and not term.numbered:
+        weighed = Weighted(term.name, wanted.number)
+        raise UserError(f"'{term.name}' takes no number, got '{wanted}'; to weigh it write {weighed}")
+    return term
+
+
 class Objective(nn.Module):
     """A training loss as a module, so that wrappers see one forward call: the weighted terms of a micro-batch."""
 
@@ -192,7 +208,7 @@ class Objective(nn.Module):
         self.model = model
         self.backprop = backprop
         self.recompute = recompute
-        wanted = [(TERMS.find(term.name), term) for term in parse_objective(objective)]
+        wanted = [(find_term(term), term) for term in parse_objective(objective)]
         self.terms = [(term, w.weight, term.default if w.number is None else w.number) for term, w in wanted]
 
     @property

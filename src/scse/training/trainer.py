@@ -38,7 +38,7 @@ from scse.signals import stops_ask
 from scse.training.batches import batch_source
 from scse.training.distributed import accumulating, distribute, gathered, shards, shared_parts
 from scse.training.feed import Feed
-from scse.training.objectives import TERMS, Objective
+from scse.training.objectives import Objective, find_term
 from scse.training.optimiser import learning_rate, make_optimiser, resolve_precision
 from scse.training.speed import matmul_rate
 from scse.training.streams import dropout_seed, initialisation_seed, loop_depths
@@ -71,7 +71,7 @@ def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = 
     with without_storage():
         build_recurrence(config.model)  # the units check their options: before any text is read
     for term in parse_objective(config.objective):
-        TERMS.find(term.name)
+        find_term(term)
     with world(options.device) as here, locked(folder) if here.leads else contextlib.nullcontext():
         precision = here.from_leader(stored_precision(folder))
         if config.precision != "auto":
