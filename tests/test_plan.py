@@ -10,12 +10,13 @@ from runs import run as train_run
 from runs import write_corpus
 from scse.accounting import count_parameters, skeleton
 from scse.cli import main
-from scse.config import SCALES, assemble
+from scse.config import SCALES, assemble, protocol
 from scse.flops import layer_flops, step_flops
 from scse.planning import (
     ACCELERATORS,
     GIB,
     PLANNED,
+    activation_bytes,
     layer_parameters,
     layers_alone,
     memory,
@@ -88,6 +89,22 @@ def test_times_follow_gpus_and_utilisation(capsys):
     assert twelve["nodes"] == 2
     assert twelve["hours"] == pytest.approx(one["hours"] / 24)
     assert twelve["tokens_per_second"] * twelve["hours"] * 3600 == pytest.approx(2e9, rel=1e-3)
+
+
+def test_memory_is_that_of_the_loops_with_gradients(capsys):
+    def most(*changes):
+        words = (word for change in changes for word in ("--set", change))
+        found = answer(capsys, "--scale", "1b", "--gpus", "1", "--accelerator", "h100", *words)
+        return found["memory"][0]["micro_batches"], found["flops"]
+
+    def activations(**changes):
+        return activation_bytes(assemble("scse", {**protocol("mini"), **changes}), 4, recompute=False)
+
+    assert activations(backprop=2) == activations(depths="fixed:2") < activations()
+    assert activations(depths="poisson:8") > activations(depths="uniform:8") == activations(depths="fixed:8")
+    assert activations(depths="lognormal-poisson:8", backprop=4) == activations(depths="fixed:4")
+    assert most("backprop=2")[0] <= most()[0]
+    assert most("objective=last+fixed-point")[1] > most()[1]
 
 
 def test_a_planned_shape_is_trained_on_twenty_tokens_per_parameter(capsys):

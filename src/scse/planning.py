@@ -131,13 +131,15 @@ def weight_bytes(count: int, strategy: str, gpus: int, alone: int = 0, layer: in
 
 
 def activation_bytes(config: TrainConfig, sequences: int, recompute: bool) -> float:
-    """What the deepest unroll keeps for its backward pass, in 16 bits but for the state.
+    """What the deepest unroll keeps for its backward pass, in 16 bits but for the state: of the last `backprop` loops
+    where a run says so.
 
     A layer keeps some eight vectors of the width (norms, queries, keys, values, outputs, sums) and four of the MLP's;
     recomputation keeps the state before each application of the core, and one application.
     """
     shape, row = config.model.shape, FAMILIES.find(config.model.family)
-    deepest = row.body_applications(row.own_depth or config.max_loops)
+    loops = row.own_depth or config.sampler.deepest
+    deepest = row.body_applications(min(loops, config.backprop or loops))
     layer = 2 * (8 * shape.width + 4 * shape.ff_width)
     state = 4 * shape.width
     around = (shape.prelude + shape.coda) * layer

@@ -21,6 +21,7 @@ from liveserver import ask, running
 
 from runs import SCSE, run, write_corpus
 from scse.cli import main
+from scse.cli.serve import chosen_loops
 from scse.errors import UserError
 from scse.serve.app import Settings
 from scse.serve.ask import Defaults
@@ -59,6 +60,7 @@ def until(true, seconds=60):
         ({"max_tokens": True}, "max_tokens must be a whole number"),
         ({"max_tokens": 100}, "do not fit into the model's 48 positions"),
         ({"loops": 0}, "loops must be a whole number of at least 1"),
+        ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
         ({"loops": 65}, "loops must be between 1 and 64"),
         ({"loops": 10**7}, "loops must be a whole number between 1 and 1,048,576"),
         ({"exit_rule": "upddate", "exit_threshold": 1}, "did you mean 'update'"),
@@ -99,6 +101,15 @@ def test_what_is_not_there(live):
 def test_only_under_the_loopbacks_name(live):
     assert ask(live, "/v1/models", Host="evil.example")[0] == 400
     assert ask(live, "/v1/models", Host="localhost:1")[0] == 200
+
+
+def test_pages_from_elsewhere_may_not_ask(live, served):
+    assert ask(live, "/v1/models", Origin="http://localhost:3000")[0] == 200
+    for elsewhere in ("https://evil.example", "null", "http://[", "http://127.0.0.1.evil.example"):
+        status, answer = ask(live, "/v1/completions", GOOD, Origin=elsewhere)
+        assert (status, answer["error"]["type"]) == (403, "permission_error")
+    with running(served, settings=Settings(api_key="k")) as server:
+        assert ask(server, "/v1/models", Origin="https://a.page", Authorization="Bearer k")[0] == 200
 
 
 def test_the_address_it_was_told_to_listen_on_is_one_of_its_names(served):
@@ -384,11 +395,20 @@ def test_mistakes_on_the_command_line(trained, capsys):
         ([str(trained), "--port", "70000"], "--port must be between"),
         ([str(trained), "--max-batch", "0"], "--max-batch must be at least 1"),
         ([str(trained), "--exit-rule", "upddate"], "did you mean 'update'"),
+        ([str(trained), "--api-key", ""], "--api-key is empty"),
+        ([str(trained), "--loops", "8", "--max-loops", "4"], "--loops 8 is more than --max-loops 4"),
         ([str(trained), "--exit-threshold", "-1"], "--exit-threshold must not be negative"),
         ([str(trained), "--exit-rule", "gate", "--exit-threshold", "0.5"], "this model has no exit gate"),
     ):
         assert main(["serve", *arguments]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_the_most_loops_bound_the_usual_ones():
+    assert chosen_loops(None, 8, None) == (8, Limits.loops)
+    assert chosen_loops(100, 8, None) == (100, 100)
+    assert chosen_loops(None, 8, 4) == (4, 4), "an export's own depth gives way"
+    assert chosen_loops(3, 8, 4) == (3, 4)
 
 
 def test_an_export_is_served_with_its_depth_and_template(trained, tmp_path):

@@ -60,6 +60,8 @@ def test_what_is_written_is_what_is_stored():
     ("text", "message"),
     [
         ("poison:8", "did you mean 'poisson'"),
+        ("curiculum:8:100", "did you mean 'curriculum'"),
+        ("uniform:8/seqence", "end in '/seqence'; only '/sequence' may follow"),
         ("poisson:", "not a whole number"),
         ("poisson:8:1:2", "too many; write poisson:LOOPS"),
         ("curriculum:8", "write curriculum:LOOPS:STEPS"),

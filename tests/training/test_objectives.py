@@ -204,6 +204,8 @@ def test_an_objective_is_stored_as_it_is_meant(written, stored):
         ("last+last", "has 'last' twice"),
         ("-1*last", "not a number of at least 0"),
         ("last+nan*mean", "not a number of at least 0"),
+        ("last+fixed-point:0.05", "'fixed-point' takes no number, got 'fixed-point:0.05'; .* write 0.05[*]fixed-point"),
+        ("0*last", "is always 0"),
     ],
 )
 def test_a_mistake_in_an_objective_is_one_line(corpus, tmp_path, objective, message):

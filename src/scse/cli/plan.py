@@ -68,7 +68,7 @@ def run(args: Arguments) -> None:
         checked_choice("accelerator", args.accelerator, ACCELERATORS)
     chosen = [a for name, a in ACCELERATORS.items() if args.accelerator in (None, name)]
     configs = [config for _, config in suite_runs(args)] if args.names else [one_run(args)]
-    flops = sum(config.steps * step_flops(config) for config in configs)
+    flops = sum(config.steps * step_flops(config, extra=extra_steps(config)) for config in configs)
     tokens = sum(config.steps * config.tokens_per_step for config in configs)
     answer: dict[str, Any] = {"runs": len(configs), "tokens": tokens, "flops": flops}
     answer["narrowest"] = min(config.model.shape.width for config in configs)
@@ -81,6 +81,16 @@ def run(args: Arguments) -> None:
         print_json(answer)
     else:
         show(answer, args)
+
+
+def extra_steps(config: TrainConfig) -> int:
+    from scse.config.objective import LAST
+
+    if config.objective == LAST:
+        return 0
+    from scse.training.objectives import steps_beyond  # loads torch
+
+    return steps_beyond(config.objective)
 
 
 def one_run(args: Arguments) -> TrainConfig:

@@ -15,11 +15,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scse.errors import UserError
+from scse.errors import UserError, unknown_name
 from scse.registry import Registry
 
 PER_SEQUENCE = "/sequence"
 CURRICULUM = "curriculum"
+DRAWS = 4096
 _MOST = 1_000_000
 
 
@@ -132,6 +133,11 @@ class Depths:
         """E[T] once it has grown."""
         return self.sampler.mean(self.n)
 
+    @property
+    def deepest(self) -> int:
+        """The deepest of some thousand draws once it has grown, as a run meets it."""
+        return int(np.max(self.sampler.draw(np.random.default_rng(0), self.n, DRAWS)))
+
     def draw(self, random: np.random.Generator, step: int, sequences: int) -> int | NDArray[np.int64]:
         """The depth of a step, or of each of its sequences; the same on all processes."""
         n = self.n if step >= self.warmup else 1 + (self.n - 1) * step // self.warmup
@@ -149,7 +155,11 @@ def stored_depths(text: str, n: int, warmup: int) -> Depths:
 def parse_depths(text: str) -> Depths:
     """What a user writes: NAME:LOOPS[:WARMUP][/sequence]."""
     body, per_sequence = text.removesuffix(PER_SEQUENCE), text.endswith(PER_SEQUENCE)
+    if "/" in body:
+        raise UserError(f"depths '{text}' end in '/{body.partition('/')[2]}'; only '{PER_SEQUENCE}' may follow")
     name, *numbers = body.split(":")
+    if name != CURRICULUM and name not in SAMPLERS:
+        raise unknown_name(SAMPLERS.kind, name, (*SAMPLERS.names(), CURRICULUM))
     sampler = SAMPLERS.find("uniform" if name == CURRICULUM else name)
     if len(numbers) not in ((2,) if name == CURRICULUM else (1, 2)):
         form = f"{name}:LOOPS:STEPS" if name == CURRICULUM else f"{name}:LOOPS"

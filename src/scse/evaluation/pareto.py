@@ -46,6 +46,7 @@ class ParetoEvaluation:
         """Each depth by itself, because its time is part of the point; depths past a model's own add nothing."""
         useful = self.model.recurrence.core.trained_depth
         points = []
+        perplexity_over_depths(self.model, tokens, [1], self.batch, limit=1)  # first calls allocate and lay out
         for depth in sorted({depth if useful is None else min(depth, useful) for depth in depths}):
             begin = clock(self.model.device)
             (result,) = perplexity_over_depths(self.model, tokens, [depth], self.batch, self.limit, self.show)

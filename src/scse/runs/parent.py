@@ -107,7 +107,8 @@ def _describes(parent: Parent, config: TrainConfig, data: dict[str, Any]) -> boo
 def _newest(folder: Path) -> Checkpoint:
     found = CheckpointStore(folder / CHECKPOINTS, keep=1).newest()
     if found is None:
-        raise UserError(f"{folder} has no usable checkpoint to begin from")
+        remedy = "imported weights and runs without checkpoints are trained on as an export, with transformers"
+        raise UserError(f"{folder} has no usable checkpoint to begin from; {remedy}")
     return found
 
 

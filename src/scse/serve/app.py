@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -33,7 +34,7 @@ from scse.serve.served import Served
 
 log = logging.getLogger("scse.serve.requests")
 LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]", "::1"]
-KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 HINTS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}
 GONE = 499  # what logs say of a client that left; nobody receives it
 TOO_LATE = "the server was told to stop and could not wait for this any longer; ask again"
@@ -85,9 +86,20 @@ class Service:
 
     def _admit(self, request: Request) -> None:
         key = self.settings.api_key
+        origin = request.headers.get("origin")
+        # A browser lets any page send a request here, though not read the answer.
+        if key is None and self.settings.loopback_only and origin and not self._is_ours(origin):
+            raise Refused("a page from elsewhere may not ask this server; start it with --api-key", 403)
         given = request.headers.get("authorization", "").partition(" ")[2]
         if key is not None and not hmac.compare_digest(given.encode("latin-1"), key.encode()):
             raise Refused("this server wants its API key: 'Authorization: Bearer KEY'", 401)
+
+    def _is_ours(self, origin: str) -> bool:
+        """Whether a page was loaded from this machine."""
+        try:
+            return urlsplit(origin).hostname in (*LOOPBACK_NAMES, self.settings.host)
+        except ValueError:
+            return False
 
     async def _health(self, request: Request) -> Response:
         status = "draining" if self.draining else "ok"

@@ -221,7 +221,9 @@ def _flag(body: Mapping[str, Any], name: str) -> bool:
 
 def _whole(body: Mapping[str, Any], name: str, low: int, high: int, default: int | None = None) -> int | None:
     value: int | None = body.get(name, default)
-    if value is not None and not (_is_whole(value) and low <= value <= high):
+    if value is not None and not _is_whole(value):
+        raise Refused(f"{name} must be a whole number, got {json.dumps(value)[:30]}")
+    if value is not None and not low <= value <= high:
         raise Refused(f"{name} must be a whole number {_within(low, high, value)}")
     return value
 

@@ -21,6 +21,7 @@ from scse.runs.folder import read_run_config
 from scse.suites.how_far import Rows, describe
 from scse.suites.needed import Member
 from scse.tasks import TASKS, Column
+from scse.training.objectives import steps_beyond
 from scse.training.optimiser import resolve_precision
 from scse.training.speed import matmul_rate
 
@@ -57,7 +58,7 @@ class Estimator:
 
     def cost(self, member: Member, missing: Sequence[Column]) -> Cost:
         config = assemble(member.arm.family, member.settings)
-        training = (config.steps - member.step()) * step_flops(config)
+        training = (config.steps - member.step()) * step_flops(config, extra=steps_beyond(config.objective))
         evaluation = evaluation_flops(member, missing, config)
         speed = self.speeds.get(config.model.shape)
         seconds = (training + evaluation) / (speed or self.guess(config.model.shape.width))
@@ -108,8 +109,9 @@ def measured_speeds(runs: Iterable[Path]) -> Iterable[tuple[Shape, float]]:
         try:
             config, _ = read_run_config(folder)
             FAMILIES.find(config.model.family)
+            extra = steps_beyond(config.objective)
         except UserError:
-            continue  # whoever runs that run will be told; a guest's family may not be here
+            continue  # whoever runs that run will be told; a guest's family or term may not be here
         flops, seconds = totals.get(config.model.shape, (0.0, 0.0))
         for line in (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines():
             try:
@@ -117,7 +119,7 @@ def measured_speeds(runs: Iterable[Path]) -> Iterable[tuple[Shape, float]]:
             except ValueError:
                 continue  # a torn last line
             if "seconds" in row:
-                flops += step_flops(config, row["loops"])
+                flops += step_flops(config, row["loops"], extra)
                 seconds += row["seconds"]
         totals[config.model.shape] = flops, seconds
     return [(shape, flops / seconds) for shape, (flops, seconds) in totals.items() if seconds > 0]

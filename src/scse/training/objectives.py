@@ -200,6 +200,11 @@ def find_term(wanted: Weighted) -> Term:
     return term
 
 
+def steps_beyond(objective: str) -> int:
+    """Steps that the terms of an objective take beyond the loops of the unroll."""
+    return sum(find_term(term).extra for term in parse_objective(objective))
+
+
 class Objective(nn.Module):
     """A training loss as a module, so that wrappers see one forward call: the weighted terms of a micro-batch."""
 
@@ -210,11 +215,6 @@ class Objective(nn.Module):
         self.recompute = recompute
         wanted = [(find_term(term), term) for term in parse_objective(objective)]
         self.terms = [(term, w.weight, term.default if w.number is None else w.number) for term, w in wanted]
-
-    @property
-    def extra(self) -> int:
-        """Steps that the terms take beyond the loops of the unroll."""
-        return sum(term.extra for term, _, _ in self.terms)
 
     @property
     def leaves_weights_out(self) -> bool:

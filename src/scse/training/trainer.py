@@ -38,7 +38,7 @@ from scse.signals import stops_ask
 from scse.training.batches import batch_source
 from scse.training.distributed import accumulating, distribute, gathered, shards, shared_parts
 from scse.training.feed import Feed
-from scse.training.objectives import Objective, find_term
+from scse.training.objectives import Objective, find_term, steps_beyond
 from scse.training.optimiser import learning_rate, make_optimiser, resolve_precision
 from scse.training.speed import matmul_rate
 from scse.training.streams import dropout_seed, initialisation_seed, loop_depths
@@ -188,7 +188,7 @@ class Trainer:
 
     def _flops(self, loops: int | np.ndarray) -> float:
         """Matrix products of a step at a depth, or at one for each sequence."""
-        extra = self.objective.extra
+        extra = steps_beyond(self.config.objective)
         return float(np.mean([step_flops(self.config, int(depth), extra) for depth in np.atleast_1d(loops)]))
 
     def _accumulate_gradients(self, step: int, loops: int | np.ndarray) -> Tensor:
