@@ -21,8 +21,8 @@ from tinymodels import TINY, some_ids, tiny
 LOOPS = 5
 
 
-def example(family="scse", spread=0.2, **changes):
-    model = tiny(family, shape=replace(TINY, **changes), spread=spread)
+def example(family="scse", spread=0.2, options=None, **changes):
+    model = tiny(family, shape=replace(TINY, **changes), spread=spread, **(options or {}))
     ids = some_ids(3, 9)
     return model, ids[:, :-1], ids[:, 1:].clone()
 
@@ -73,7 +73,7 @@ def gradients(model, value):
 
 
 @pytest.mark.parametrize("family", ["scse", "channel-gate", "huginn", "universal"])
-@pytest.mark.parametrize("name", [name for name in TERMS.names() if name != "expansion"])
+@pytest.mark.parametrize("name", [name for name in TERMS.names() if name not in ("expansion", "ponder")])
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_term_equals_its_equation(name, family, masked):
     model, ids, targets = example(family, gate=True, coda=1)
@@ -109,6 +109,41 @@ def test_the_expansion_penalty_is_the_gain_along_one_direction():
     largest = max(float(gradient.abs().max()) for gradient in theirs.values())
     for key, gradient in theirs.items():
         torch.testing.assert_close(ours[key], gradient, rtol=1e-3, atol=1e-4 * largest)
+
+
+@pytest.mark.parametrize("bias", [-2.0, 0.5], ids=["some go on to the end", "all halt"])
+def test_the_ponder_cost_counts_loops_and_what_is_left(bias):
+    model, ids, targets = example("universal", options={"halting_epsilon": 0.01})
+    with torch.no_grad():
+        model.recurrence.halting.proj.bias.fill_(bias)
+    targets[:, ::3] = -1
+    value = Objective(model, "ponder")(ids, targets, LOOPS)
+    halted = []
+    cost = torch.zeros(())
+    for row, position in np.ndindex(*ids.shape):
+        spent, loops, halt = torch.zeros(()), 0, False
+        for state in list(zip(model.unroll(ids), range(LOOPS + 1), strict=False))[1:]:
+            loops += 1
+            h = state[0].z[row, position, : TINY.width]
+            wanted = spent + torch.sigmoid(model.recurrence.halting.proj(h)[0])
+            halt = bool(wanted > 1 - 0.01)
+            if halt:
+                break
+            spent = wanted
+        halted.append(halt)
+        cost = cost + loops + 1 - spent
+    assert all(halted) == (bias > 0)
+    expected = (targets >= 0).sum() * cost / ids.numel()
+    torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9)
+    ours, theirs = gradients(model, value), gradients(model, expected)
+    for key, gradient in theirs.items():
+        torch.testing.assert_close(ours[key], gradient, rtol=1e-7, atol=1e-9)
+
+
+def test_the_ponder_cost_needs_a_family_that_halts():
+    model, ids, targets = example("looped")
+    with pytest.raises(UserError, match="'ponder' needs halting probabilities, and 'looped' has none"):
+        Objective(model, "ponder")(ids, targets, LOOPS)
 
 
 def test_terms_add_up_with_their_weights():

@@ -76,6 +76,10 @@ class AdaptiveHalting(Halting):
         after = torch.where(moving, after, spent)
         return torch.cat([kept, total + (after - spent) * kept, after], dim=-1)
 
+    def spent(self, z: Tensor) -> Tensor:
+        _, _, spent = parts(z)
+        return spent[..., 0]
+
     @torch.no_grad()
     def start_values(self) -> None:
         self.proj.bias.fill_(self.bias)

@@ -146,6 +146,10 @@ class Halting(Unit, ABC):
     @abstractmethod
     def forward(self, z: Tensor, new: Tensor) -> Tensor: ...
 
+    def spent(self, z: Tensor) -> Tensor | None:
+        """The halting probability that each position has spent [B, L]; None where there is none."""
+        return None
+
 
 class Read(Unit, ABC):
     """h -> y, what the coda, or the norm before the head, takes"""

@@ -170,6 +170,29 @@ class Expansion(Term):
         return walk.counted * (gain - 1).clamp_min(0).mean()
 
 
+class Ponder(Term):
+    """N · mean (n + r) over positions, the ponder cost of ACT: n loops until a position has halted (or T), and
+    r = 1 − p for the probability p that it had spent before the last of them."""
+
+    name = "ponder"
+    numbered = False
+    every = True
+
+    def value(self, walk: Walk, number: float) -> Tensor:
+        halting = walk.model.recurrence.halting
+        spent = [halting.spent(state.z) for state in walk.states]
+        known = [probability for probability in spent if probability is not None]
+        if not known:
+            family = walk.model.config.family
+            raise UserError(
+                f"objective 'ponder' needs halting probabilities, and '{family}' has none; take 'universal'"
+            )
+        at = torch.stack(known)
+        loops = (at[:-1] < 1).sum(0)
+        before_halting = torch.where(at < 1, at, 0).amax(0)
+        return walk.counted * (loops + 1 - before_halting).mean()
+
+
 class Expected(Term):
     """Σ_t p_t L_t − β·H(p), token by token, with p_t = λ_t ∏_{j<t}(1 − λ_j) of the exit gate; β is its number."""
 
@@ -187,7 +210,7 @@ class Expected(Term):
 
 
 TERMS: Registry[Term] = Registry(
-    "objective", (Last(), Mean(), Short(), Consistency(), FixedPoint(), Expansion(), Expected())
+    "objective", (Last(), Mean(), Short(), Consistency(), FixedPoint(), Expansion(), Ponder(), Expected())
 )
 
 
