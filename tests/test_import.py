@@ -16,6 +16,7 @@ from scse.data.tokenizer import train_tokenizer
 from scse.errors import UserError
 from scse.interchange import read_foreign
 from scse.runs import open_run
+from scse.runs.folder import read_run_config
 from tinymodels import some_ids
 
 HUGINN = {
@@ -273,6 +274,34 @@ def test_the_commands_work_on_an_import(source, config, make, tmp_path, monkeypa
     capsys.readouterr()
     assert main(["generate", str(out), "--prompt", "some", "--loops", "2", "--max-new-tokens", "3"]) == 0
     assert main(["export", str(out), str(tmp_path / "exported"), "--quiet", *data[2:4]]) == 0
+    further = [
+        "train",
+        "--from",
+        str(out),
+        "--out",
+        str(tmp_path / "further"),
+        "--steps",
+        "2",
+        "--precision",
+        "float32",
+    ]
+    changes = [
+        "--set",
+        "lr=1e-12",
+        "--set",
+        "warmup=0",
+        "--set",
+        "batch=2",
+        "--depths",
+        "uniform:2",
+        "--set",
+        "dropout=0",
+    ]
+    assert main([*further, *changes, *data]) == 0
+    trained, given = (dict(open_run(path).model.named_parameters()) for path in (tmp_path / "further", out))
+    for name, weight in given.items():
+        torch.testing.assert_close(trained[name], weight, rtol=1e-6, atol=1e-9)
+    assert read_run_config(tmp_path / "further")[0].parent.step == 0
     assert main(["import", str(folder), str(tmp_path / "bare"), "--from", source, "--weights-only"]) == 0
     assert load_model(tmp_path / "bare").config.family == source
     assert main(["import", str(folder), str(out), "--from", source]) == 2

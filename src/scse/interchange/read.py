@@ -19,9 +19,11 @@ from scse.files import replacing_folder, require_fresh
 from scse.interchange.maps import Described, Plan, huginn, ouro
 from scse.interchange.parcae import parcae
 from scse.interchange.tokenizer import foreign_tokenizer
+from scse.layout import CHECKPOINTS
 from scse.model import LoopedLM
 from scse.nn.without_storage import without_storage
 from scse.persistence import save_model
+from scse.runs.checkpoint import CheckpointStore, TrainingTensors
 from scse.runs.folder import begin_or_continue
 
 SOURCES: Mapping[str, Callable[[Described], Plan]] = {HUGINN: huginn, OURO: ouro, PARCAE: parcae}
@@ -83,6 +85,8 @@ def import_run(folder: Path, out: Path, source: str, weights_only: bool) -> Plan
             max_loops=plan.loops,
         )
         begin_or_continue(draft, config, {"tokenizer": tokenizer.digest}, config.micro_batches)
+        # Without moments, so that other runs can begin with these weights.
+        CheckpointStore(draft / CHECKPOINTS, keep=1).save(0, TrainingTensors(dict(model.named_parameters()), {}), None)
     return plan
 
 

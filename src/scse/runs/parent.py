@@ -64,6 +64,9 @@ class Start:
         if growth != self.config.depth_warmup and 0 < growth <= self.parent.total:
             behind = f"has {self.parent.total} steps behind it"
             raise UserError(f"depths cannot grow over the first {growth} steps: the run it begins from {behind}")
+        if config.corpus not in PROBLEMS:  # weights of other projects have rows that their tokenizer does not use
+            shape = replace(config.model.shape, vocabulary=self.config.model.shape.vocabulary)
+            config = replace(config, model=replace(config.model, shape=shape))
         return replace(config, parent=self.parent)
 
 
@@ -107,7 +110,7 @@ def _describes(parent: Parent, config: TrainConfig, data: dict[str, Any]) -> boo
 def _newest(folder: Path) -> Checkpoint:
     found = CheckpointStore(folder / CHECKPOINTS, keep=1).newest()
     if found is None:
-        remedy = "imported weights and runs without checkpoints are trained on as an export, with transformers"
+        remedy = "a run whose checkpoints are gone can be trained further as an export, with transformers"
         raise UserError(f"{folder} has no usable checkpoint to begin from; {remedy}")
     return found
 
