@@ -105,6 +105,8 @@ def test_memory_is_that_of_the_loops_with_gradients(capsys):
     assert activations(depths="lognormal-poisson:8", backprop=4) == activations(depths="fixed:4")
     assert most("backprop=2")[0] <= most()[0]
     assert most("objective=last+fixed-point")[1] > most()[1]
+    by_option = answer(capsys, "--scale", "1b", "--gpus", "1", "--accelerator", "h100", "--backprop", "2")
+    assert by_option["flops"] == most("backprop=2")[1]
 
 
 def test_a_planned_shape_is_trained_on_twenty_tokens_per_parameter(capsys):

@@ -119,6 +119,20 @@ def add_data_folders(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")
 
 
+DEPTH_TRAINING = ("depths", "backprop", "objective")
+
+
+def add_depth_training(parser: argparse.ArgumentParser) -> None:
+    """How deep steps go and what they minimise, as settings of a run; None where nothing is said."""
+    parser.add_argument(
+        "--depths",
+        metavar="D",
+        help="uniform:8 (the paper's), poisson:8, lognormal-poisson:8, log-uniform:32, fixed:8, curriculum:8:1000",
+    )
+    parser.add_argument("--backprop", type=int, metavar="K", help="gradients through the last K loops (default: all)")
+    parser.add_argument("--objective", metavar="O", help="what is minimised, such as last+0.05*fixed-point")
+
+
 def add_checkpoints(parser: argparse.ArgumentParser) -> None:
     """How often a run is saved."""
     from scse.config import RunOptions

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scse.cli.common import (
+    DEPTH_TRAINING,
     Arguments,
+    add_depth_training,
     add_family,
     add_json,
     print_json,
@@ -46,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--protocol", metavar="P", help="a protocol of the paper, such as wikitext-103-50m")
     parser.add_argument("--steps", type=int, metavar="N", help="optimiser steps")
     parser.add_argument("--tokens", type=float, metavar="N", help="as many steps as these tokens make, such as 20e9")
+    add_depth_training(parser)
     parser.add_argument("--set", action="append", default=[], metavar="K=V", help="change one option by name")
     parser.add_argument("--preset", default="paper", metavar="P", help="the size of suites: paper (default) or mini")
     parser.add_argument("--accelerator", metavar="A", help="only this one (default: all that are known)")
@@ -103,6 +106,7 @@ def one_run(args: Arguments) -> TrainConfig:
         wanted = {name: value for name, value in wanted.items() if name != "scale"} | PLANNED[args.scale]
     elif args.scale is not None:
         wanted["scale"] = checked_choice("scale", args.scale, (*SCALES, *PLANNED))
+    wanted |= {name: value for name in DEPTH_TRAINING if (value := getattr(args, name)) is not None}
     wanted |= settings(args.set)
     family = args.family or DEFAULT_FAMILY
     if args.steps is not None:

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scse.cli.common import (
+    DEPTH_TRAINING,
     Arguments,
     add_checkpoints,
     add_compile,
     add_data_folders,
+    add_depth_training,
     add_device,
     add_family,
     add_json,
@@ -55,13 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--steps", type=int, metavar="N", help="optimiser steps")
     add_seed(parser, "for initialisation, data order, depth and dropout", default=None)
-    parser.add_argument(
-        "--depths",
-        metavar="D",
-        help="uniform:8 (the paper's), poisson:8, lognormal-poisson:8, log-uniform:32, fixed:8, curriculum:8:1000",
-    )
-    parser.add_argument("--backprop", type=int, metavar="K", help="gradients through the last K loops (default: all)")
-    parser.add_argument("--objective", metavar="O", help="what is minimised, such as last+0.05*fixed-point")
+    add_depth_training(parser)
     add_device(parser)
     add_compile(parser)
     parser.add_argument("--precision", metavar="P", default="auto", help="auto, float32 or bfloat16")
@@ -117,7 +113,7 @@ def chosen_run(args: Arguments) -> tuple[TrainConfig, Path | None]:
     if not args.out:
         raise UserError("--out is empty; name a folder for the run")
     chosen = protocol(args.protocol) if args.protocol else {}
-    options = ("scale", "data", "steps", "seed", "depths", "backprop", "objective")
+    options = ("scale", "data", "steps", "seed", *DEPTH_TRAINING)
     named = {name: getattr(args, name) for name in options}
     chosen |= {name: value for name, value in named.items() if value is not None}
     if args.vocab is not None:
