@@ -75,7 +75,8 @@ class State:
         """The state after one more loop."""
         step = partial(checkpoint, self.recurrence.step, use_reentrant=False) if recompute else self.recurrence.step
         memory = None if self.memory is None else self.memory.loop(self.t)
-        return replace(self, t=self.t + 1, z=step(self.t, self.z, self.frame, memory=memory))
+        z = step(self.t, self.z, self.frame, memory=memory)
+        return State(self.t + 1, z, self.frame, self.recurrence, self.memory)
 
 
 def unroll(

@@ -129,7 +129,8 @@ class Flight:
     def advance(self) -> Landed | None:
         """One more loop for every row; those that are done leave, and those whose rule cannot say whether they are."""
         before, view = self.state, self.view
-        self.state = replace(before.step(), memory=view.at(view.depths + 1))
+        after, deeper = before.step(), view.at(view.depths + 1)
+        self.state = State(after.t, after.z, after.frame, after.recurrence, deeper)
         self.depths = [depth + 1 for depth in self.depths]
         done = [depth >= cap for depth, cap in zip(self.depths, self.caps, strict=True)]
         if self.count > 1:

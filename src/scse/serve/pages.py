@@ -9,7 +9,7 @@ keys and values; a position that rests lets all deeper loops point to one entry,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -161,7 +161,7 @@ class PagedView:
 
     def at(self, depths: Tensor) -> PagedView:
         """The same rows at other depths."""
-        return replace(self, depths=depths)
+        return PagedView(self.cache, self.places, depths, self.most)
 
     def rest(self, recurrence: Recurrence, t: int, z: Tensor, frame: Frame) -> None:
         """Rows that stopped before their deepest loop are seen as they are by later positions that go deeper."""
