@@ -214,7 +214,7 @@ class Engine:
     def _settle(self, landed: Landed) -> None:
         """Prompts that are not through go on with their next chunk; everything else is ready for the head."""
         all_outputs = landed.outputs(self.model)
-        for sequence, outputs, taken in zip(landed.sequences, all_outputs, landed.taken, strict=True):
+        for sequence, outputs, taken in zip(landed.sequences, all_outputs, landed.taken.tolist(), strict=True):
             prompt, begin = len(sequence.wanted.prompt), sequence.settled
             sequence.settled += len(outputs)
             if begin < prompt and sequence.wanted.scores and not self._score(sequence, outputs, taken, begin):
@@ -224,7 +224,7 @@ class Engine:
             elif sequence.wanted.new_tokens == 0:
                 self._end(sequence, "length")
             else:
-                self._at_head.append((sequence, outputs[-1], int(taken[-1])))
+                self._at_head.append((sequence, outputs[-1], taken[-1]))
 
     def _settle_landed(self) -> None:
         """All at once, but for recurrences that look at t: these are told how many loops the rows have taken."""
@@ -235,13 +235,13 @@ class Engine:
         for group in alike.values():
             self._settle(gathered(group))
 
-    def _score(self, sequence: Sequence, outputs: Tensor, taken: Tensor, begin: int) -> bool:
+    def _score(self, sequence: Sequence, outputs: Tensor, taken: list[int], begin: int) -> bool:
         """Tell what the model thought of the prompt's tokens; False where it thought nothing that is a number."""
         targets = sequence.wanted.prompt[begin + 1 : begin + 1 + len(outputs)]
         if not targets:
             return True
         logits = self.model.head(outputs[: len(targets)])
-        scored = read(logits, list(targets), taken.tolist(), sequence.wanted.logprobs or 0)
+        scored = read(logits, list(targets), taken, sequence.wanted.logprobs or 0)
         if scored is None:
             self._diverged(sequence)
             return False
