@@ -74,6 +74,13 @@ def test_validation_is_at_the_deepest_trained_depth_or_at_the_one_asked_for(corp
         run(corpus, tmp_path / "out", run_options={"eval_loops": 0})
 
 
+def test_an_interim_checkpoint_goes_even_if_it_is_the_best(tmp_path):
+    store = CheckpointStore(tmp_path, keep=1)
+    for step, ppl, interim in ((1, 5.0, False), (2, 1.0, True), (3, 4.0, False), (4, 6.0, False)):
+        store.save(step, TrainingTensors({"w": torch.ones(1)}, {}), Validation(ppl, 8), interim)
+    assert store.steps() == [4, 3], "as without the stop after step 2"
+
+
 def test_the_best_is_found_among_perplexities_of_one_depth(tmp_path):
     """As when an old run, validated at depth 8 without saying so, is continued with max_loops=32."""
     store = CheckpointStore(tmp_path, keep=1)

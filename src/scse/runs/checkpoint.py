@@ -178,15 +178,15 @@ class CheckpointStore:
             raise RunFailure(self._write_failure(step, error)) from error
 
     def prune(self) -> None:
-        """Keep the newest, the newest `keep` that are not interim, and the best by validation.
+        """Keep the newest, and of those that are not interim the newest `keep` and the best by validation.
 
         What a killed writer left behind is dropped. Perplexities at different depths are not compared: the depth of the
         newest one counts.
         """
         steps = self.steps()
-        scored = [(found, step) for step in steps if (found := self._validation(step)) is not None]
-        alike = [(found.ppl, step) for found, step in scored if found.loops == scored[0][0].loops]
         lasting = [step for step in steps if not self._state(step).get(INTERIM)]
+        scored = [(found, step) for step in lasting if (found := self._validation(step)) is not None]
+        alike = [(found.ppl, step) for found, step in scored if found.loops == scored[0][0].loops]
         kept = {*steps[:1], *lasting[: self.keep]} | ({min(alike)[1]} if alike else set())
         for step in steps:
             if step not in kept:
