@@ -99,7 +99,10 @@ def test_what_is_not_there(live):
 
 
 def test_only_under_the_loopbacks_name(live):
-    assert ask(live, "/v1/models", Host="evil.example")[0] == 400
+    for name in ("evil.example", "127.0.0.1.evil.example:80", "["):
+        status, answer = ask(live, "/v1/models", Host=name)
+        assert (status, answer["error"]["type"]) == (400, "invalid_request_error")
+    assert ask(live, "/v1/models", Host="[::1]:8000")[0] == 200
     assert ask(live, "/v1/models", Host="localhost:1")[0] == 200
 
 

@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
@@ -33,7 +31,7 @@ from scse.serve.sequence import Sequence
 from scse.serve.served import Served
 
 log = logging.getLogger("scse.serve.requests")
-LOOPBACK_NAMES = ["localhost", "127.0.0.1", "[::1]", "::1"]
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 HINTS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}
 GONE = 499  # what logs say of a client that left; nobody receives it
@@ -74,30 +72,31 @@ class Service:
             Route("/health", self._health),
             Route("/metrics", self._metrics),
         ]
-        guards = []
-        if self.settings.loopback_only and self.settings.api_key is None:
-            names = [*LOOPBACK_NAMES, self.settings.host]
-            guards = [Middleware(TrustedHostMiddleware, allowed_hosts=names, www_redirect=False)]
         return Starlette(
             routes=routes,
-            middleware=guards,
             exception_handlers={HTTPException: _as_json, UserError: _as_json, Exception: _as_json},
         )
 
     def _admit(self, request: Request) -> None:
         key = self.settings.api_key
-        origin = request.headers.get("origin")
-        # A browser lets any page send a request here, though not read the answer.
-        if key is None and self.settings.loopback_only and origin and not self._is_ours(origin):
-            raise Refused("a page from elsewhere may not ask this server; start it with --api-key", 403)
+        if key is None and self.settings.loopback_only:
+            self._refuse_strangers(request)
         given = request.headers.get("authorization", "").partition(" ")[2]
         if key is not None and not hmac.compare_digest(given.encode("latin-1"), key.encode()):
             raise Refused("this server wants its API key: 'Authorization: Bearer KEY'", 401)
 
-    def _is_ours(self, origin: str) -> bool:
-        """Whether a page was loaded from this machine."""
+    def _refuse_strangers(self, request: Request) -> None:
+        """Pages from elsewhere cannot reach this machine through a browser on it: neither by a name of theirs that
+        leads here, nor by sending requests whose answers they could not read."""
+        origin = request.headers.get("origin")
+        if not self._is_ours(f"//{request.headers.get('host', '')}"):
+            raise Refused("this server answers under this machine's own names alone; start it with --api-key")
+        if origin is not None and not self._is_ours(origin):
+            raise Refused("a page from elsewhere may not ask this server; start it with --api-key", 403)
+
+    def _is_ours(self, address: str) -> bool:
         try:
-            return urlsplit(origin).hostname in (*LOOPBACK_NAMES, self.settings.host)
+            return urlsplit(address).hostname in (*LOOPBACK_NAMES, self.settings.host)
         except ValueError:
             return False
 
