@@ -282,5 +282,5 @@ class PagedPast:
     def seen(self) -> tuple[Tensor, Tensor, Tensor | None]:
         places, entries = self.layers.view.places, self.layers.entries
         found = entries.store.data[self.number].index_select(0, entries.read)
-        found = found.view(len(places.lanes), places.longest, *found.shape[1:])
-        return found[:, :, 0].transpose(1, 2), found[:, :, 1].transpose(1, 2), places.visible
+        keys, values = found.unflatten(0, (-1, places.longest)).transpose(1, 3).unbind(2)
+        return keys, values, places.visible
