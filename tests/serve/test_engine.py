@@ -313,11 +313,30 @@ class Breaks(ExitRule):
         return torch.full(after.shape[:2], 1.0 / (3 - self.asked))
 
 
+class ForgetsTheNorm(ExitRule):
+    """Has a number for every channel instead of one for every position."""
+
+    name = "forgets-the-norm"
+
+    def statistic(self, model, before, after, codas=()):
+        return (after - before).abs()
+
+
+class Averages(ExitRule):
+    """Has one number for all rows of a batch."""
+
+    name = "averages"
+
+    def statistic(self, model, before, after, codas=()):
+        return (after - before).abs().mean()
+
+
+@pytest.mark.parametrize("rule", [Breaks, ForgetsTheNorm, Averages])
 @pytest.mark.parametrize("prompt", [(1, 2), (1, 2, 3, 4, 5, 6)], ids=["within a chunk", "over chunks"])
-def test_a_rule_that_fails_ends_its_own_sequences_alone(model, prompt):
+def test_a_rule_that_fails_ends_its_own_sequences_alone(model, prompt, rule):
     engine = Engine(model, LIMITS)
     good = [submit(engine, Wanted((3, 4, number), 6, 5, threshold=0.1)) for number in range(2)]
-    bad = submit(engine, Wanted(prompt, 6, 5, threshold=0.1, rule=Breaks()))
+    bad = submit(engine, Wanted(prompt, 6, 5, threshold=0.1, rule=rule()))
     finish(engine)
     assert (bad.sink.reason, bad.sink.message) == ("failed", "the exit rule failed; the server's log says more")
     assert engine.counters.failures == 1

@@ -75,6 +75,6 @@ def likeliest(logits: Tensor) -> tuple[list[int], list[bool]]:
     if logits.device != CPU:
         most, first = logits.max(-1)
         return first.tolist(), most.isfinite().tolist()
-    numbers = (logits.float() if logits.dtype.itemsize < 4 else logits).numpy()
+    numbers = (logits.float() if logits.dtype.itemsize < 4 else logits).detach().numpy()
     found = numbers.argmax(1)
     return found.tolist(), np.isfinite(numbers[np.arange(len(found)), found]).tolist()

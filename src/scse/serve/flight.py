@@ -48,6 +48,13 @@ def chosen_of(rows: Several[int], device: torch.device) -> Rows:
     return torch.tensor(rows, dtype=torch.long, device=device)
 
 
+def _checked(statistic: Tensor, state: State) -> Tensor:
+    """A number for each position: of another shape, rows could decide for each other."""
+    if statistic.shape != state.z.shape[:2]:
+        raise ValueError(f"the statistic has the shape {tuple(statistic.shape)} and not {tuple(state.z.shape[:2])}")
+    return statistic
+
+
 def gathered(all_landed: Several[Landed]) -> Landed:
     """All of them as one. Where the recurrence looks at t, they must have landed after equally many loops."""
     if len(all_landed) == 1:
@@ -160,7 +167,7 @@ class Flight:
             assert isinstance(new.memory, PagedView)
             codas = new.memory.codas() if self.model.coda else NO_PAST
             try:
-                moving = rule.statistic(self.model, old.hidden, new.hidden, codas) > thresholds
+                moving = _checked(rule.statistic(self.model, old.hidden, new.hidden, codas), new) > thresholds
             except Exception:  # a rule may be a guest's, and others share the batch
                 log.exception("the exit rule '%s' failed; the sequences that use it end", rule.name)
                 lost.update(places)
