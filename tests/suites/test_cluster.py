@@ -19,6 +19,7 @@ import forked
 from scse.cli import main
 from scse.errors import UserError
 from scse.records import read_records
+from scse.runs.folder import locked
 from scse.suites import cluster, runner, sending
 from scse.suites.cluster import Coordinator, work_as_sent
 from scse.suites.outcome import Outcome, Result
@@ -441,6 +442,9 @@ def test_members_in_several_processes_are_not_said_to_be_on_a_cluster(place, cap
         assert "On the cluster" not in printed
         assert "logs:" not in printed
         sent.tell(Result(Outcome.STOPPED))
+    with locked(place / "launched" / member["run"]):
+        assert main(line(place, "status", **chosen)[1:-1]) == 0
+    assert "stopped" not in capsys.readouterr().out, "somebody has taken it up again"
 
 
 class Worker:

@@ -3,11 +3,12 @@
   list         every suite
   plan NAME    the runs, what is done, matrix products and time still needed
   run NAME     train and evaluate what is missing; the same command again continues
-  status NAME  how far each row of the table is, and where each member is that was sent to a cluster
+  status NAME  how far each row of the table is, and where each member is that was sent to a cluster or given several
+               processes
   cancel NAME  end the jobs of members on a cluster; they save first
 
 NAME is one or more suites, or 'all'. Runs that several suites share are trained once. '--preset paper' is the paper's
-size; 'mini' keeps every comparison at a size for two cores and evaluates on the first 512 windows.
+size; 'mini' keeps every comparison at a size for two cores.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def show_status(args: Arguments) -> None:
     from scse.suites.how_far import status, where_sent
 
     suites, preset, runs = chosen_suites(args), chosen_preset(args), expand(args.runs)
-    jobs = where_sent(chosen_members(args), runs)
+    jobs = where_sent(chosen_members(args), runs, args.data_dir)
     rows = status(suites, preset, runs, args.seeds, args.data_dir)
     absent = absent_columns(args)
     if args.json:

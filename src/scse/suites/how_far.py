@@ -10,6 +10,7 @@ from scse.errors import UserError
 from scse.layout import last_step
 from scse.locks import in_use
 from scse.suites.needed import Member, members
+from scse.suites.outcome import Outcome
 from scse.suites.sending import Sent, newest_sent
 from scse.suites.slurm import Queued, Slurm
 from scse.suites.suite import Preset, Suite, narrowed
@@ -62,7 +63,7 @@ def _unfinished(own: Sequence[Member], begun: bool) -> str:
     return "in part" if begun else "missing"
 
 
-def where_sent(chosen: Iterable[Member], runs: Path) -> Rows:
+def where_sent(chosen: Iterable[Member], runs: Path, data_dir: str | None) -> Rows:
     """Where each member is that was ever sent from a folder of runs."""
     newest = newest_sent(runs)
     there = [(member, newest[member.name]) for member in chosen if member.name in newest]
@@ -76,7 +77,7 @@ def where_sent(chosen: Iterable[Member], runs: Path) -> Rows:
                 "run": member.name,
                 "where": CLUSTER if sent.on_cluster else MACHINE,
                 "job": job.id if job else "",
-                "state": _state(member, sent, job, queued is not None),
+                "state": _state(member, sent, job, queued is not None, data_dir),
                 "step": f"{step:,} of {member.steps:,}",
                 "log": str(sent.log) if sent.on_cluster else "",
             }
@@ -91,12 +92,16 @@ def _queue() -> dict[tuple[str, int], Queued] | None:
         return None  # a machine without Slurm's commands still sees folders
 
 
-def _state(member: Member, sent: Sent, job: Queued | None, answered: bool) -> str:
+def _state(member: Member, sent: Sent, job: Queued | None, answered: bool, data_dir: str | None) -> str:
     if job is not None:
         return job.state.lower() + (f" ({job.reason})" if job.reason else "")
+    if not sent.on_cluster and in_use(member.folder):
+        return "running"  # whatever became of the attempt that was sent
+    if member.trained() and not member.missing(data_dir):
+        return Outcome.DONE.value
     told = sent.told()
     if told is not None:
         return told.outcome.value + (f": {told.reason}" if told.reason else "")
     if sent.on_cluster:
         return "ended without a word" if answered else "unknown: Slurm does not answer"
-    return "running" if in_use(member.folder) else "not running"
+    return "not running"
