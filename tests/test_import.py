@@ -304,6 +304,8 @@ def test_the_commands_work_on_an_import(source, config, make, tmp_path, monkeypa
     assert read_run_config(tmp_path / "further")[0].parent.step == 0
     assert main(["import", str(folder), str(tmp_path / "bare"), "--from", source, "--weights-only"]) == 0
     assert load_model(tmp_path / "bare").config.family == source
+    assert main(["eval", str(tmp_path / "bare")]) == 2
+    assert "holds a model alone and is no run" in capsys.readouterr().err
     assert main(["import", str(folder), str(out), "--from", source]) == 2
     assert "already exists" in capsys.readouterr().err
 

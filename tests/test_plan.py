@@ -144,6 +144,9 @@ def test_a_run_here_is_the_yardstick(tmp_path, capsys, monkeypatch):
         (["--gpus", "0"], "--gpus must be at least 1"),
         (["--utilisation", "2"], "--utilisation must be between 0 and 1"),
         (["--tokens", "nan"], "--tokens must be a sensible number"),
+        (["ablations", "--depths", "fixed:8"], "--depths describes one run, and ablations is a suite"),
+        (["--protocol", "mini", "--objective", "last+0.1*ponder"], "'ponder' needs halting probabilities"),
+        (["--protocol", "mini", "--depths", "fixed:8", "--set", "depths=fixed:9"], "both say it"),
         (["ablation"], "unknown suite 'ablation'; did you mean 'ablations'"),
     ],
 )

@@ -125,6 +125,8 @@ def test_families_can_be_varied_and_one_that_fails_does_not_stop_the_others(plac
         (["--vary", "lr=1,,2"], "--vary takes name=value,value"),
         (["--vary", "lr=1", "--vary", "lr=2"], "--vary names 'lr' twice"),
         (["--vary", "lr=x"], "option 'lr' must be a finite number"),
+        (["--vary", "objective=last,last+short:2"], "'short' takes no number"),
+        (["--vary", "objective=last,last+0.1*ponder"], "'ponder' needs halting probabilities"),
         (["--vary", "steps=3,4"], "'steps' is both varied and set to one value"),
         (["--vary", "width=24,32"], "'width' is both varied and set to one value"),
         (["--vary", "seed=0,1"], "give --seeds"),

@@ -64,6 +64,8 @@ def test_what_is_written_is_what_is_stored():
         ("uniform:8/seqence", "end in '/seqence'; only '/sequence' may follow"),
         ("poisson:", "not a whole number"),
         ("poisson:8:1:2", "too many; write poisson:LOOPS"),
+        ("curriculum", "write curriculum:LOOPS:STEPS"),
+        ("curiculum", "did you mean 'curriculum'"),
         ("curriculum:8", "write curriculum:LOOPS:STEPS"),
         ("uniform:0", "at least 1 loop"),
         ("uniform:-3", "not a whole number"),

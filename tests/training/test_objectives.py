@@ -129,7 +129,7 @@ def test_the_ponder_cost_counts_loops_and_what_is_left(bias):
             halt = bool(wanted > 1 - 0.01)
             if halt:
                 break
-            spent = wanted
+            spent = wanted if loops < LOOPS else spent
         halted.append(halt)
         cost = cost + loops + 1 - spent
     assert all(halted) == (bias > 0)
@@ -141,9 +141,8 @@ def test_the_ponder_cost_counts_loops_and_what_is_left(bias):
 
 
 def test_the_ponder_cost_needs_a_family_that_halts():
-    model, ids, targets = example("looped")
-    with pytest.raises(UserError, match="'ponder' needs halting probabilities, and 'looped' has none"):
-        Objective(model, "ponder")(ids, targets, LOOPS)
+    with pytest.raises(UserError, match="'ponder' needs halting probabilities, and this recurrence has none"):
+        Objective(example("looped")[0], "ponder")
 
 
 def test_terms_add_up_with_their_weights():
@@ -239,11 +238,17 @@ def test_an_objective_is_stored_as_it_is_meant(written, stored):
         ("last+last", "has 'last' twice"),
         ("-1*last", "not a number of at least 0"),
         ("last+nan*mean", "not a number of at least 0"),
-        ("last+fixed-point:0.05", "'fixed-point' takes no number, got 'fixed-point:0.05'; .* write 0.05[*]fixed-point"),
+        (
+            "last+fixed-point:0.05",
+            "'fixed-point' takes no number, got 'fixed-point:0.05'; weights .*: 0.05[*]fixed-point",
+        ),
+        ("last+0.1*fixed-point:3", "weights .*: 0.1[*]fixed-point"),
         ("0*last", "is always 0"),
+        ("last+0.01*ponder", "'ponder' needs halting probabilities"),
+        ("fixed-point+0.5*expansion", "has no term that looks at predictions"),
     ],
 )
 def test_a_mistake_in_an_objective_is_one_line(corpus, tmp_path, objective, message):
     with pytest.raises(UserError, match=message):
         run(corpus, tmp_path / "out", objective=objective)
-    assert not (tmp_path / "out" / "config.json").exists()
+    assert not list((tmp_path / "out").glob("*"))

@@ -244,6 +244,12 @@ def settings(pairs: Sequence[str], option: str = "--set") -> dict[str, object]:
     return parsed
 
 
+def said_once(named: Mapping[str, object], by_name: Mapping[str, object]) -> None:
+    """Refuse what an option and --set both say; options that were not given are None."""
+    if twice := [name for name in by_name if named.get(name) is not None]:
+        raise UserError(f"--{twice[0]} and --set {twice[0]}={by_name[twice[0]]} both say it; keep one of them")
+
+
 def positive_ints(text: str) -> list[int]:
     """'4,8,48' -> [4, 8, 48]"""
     try:

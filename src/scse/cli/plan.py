@@ -27,6 +27,7 @@ from scse.cli.common import (
     add_json,
     print_json,
     require_positive,
+    said_once,
     settings,
 )
 from scse.cli.tables import print_table
@@ -69,6 +70,10 @@ def run(args: Arguments) -> None:
         raise UserError(f"--tokens must be a sensible number of at least 1, got {args.tokens}")
     if args.accelerator is not None:
         checked_choice("accelerator", args.accelerator, ACCELERATORS)
+    if args.names:
+        for name in ("family", "scale", "protocol", "tokens", *DEPTH_TRAINING, "set"):
+            if getattr(args, name):
+                raise UserError(f"--{name} describes one run, and {args.names[0]} is a suite; leave one of them out")
     chosen = [a for name, a in ACCELERATORS.items() if args.accelerator in (None, name)]
     configs = [config for _, config in suite_runs(args)] if args.names else [one_run(args)]
     flops = sum(config.steps * step_flops(config, extra=extra_steps(config)) for config in configs)
@@ -91,8 +96,9 @@ def extra_steps(config: TrainConfig) -> int:
 
     if config.objective == LAST:
         return 0
-    from scse.training.objectives import steps_beyond  # loads torch
+    from scse.training.objectives import check_run, steps_beyond  # loads torch
 
+    check_run(config)
     return steps_beyond(config.objective)
 
 
@@ -106,11 +112,10 @@ def one_run(args: Arguments) -> TrainConfig:
         wanted = {name: value for name, value in wanted.items() if name != "scale"} | PLANNED[args.scale]
     elif args.scale is not None:
         wanted["scale"] = checked_choice("scale", args.scale, (*SCALES, *PLANNED))
-    wanted |= {name: value for name in DEPTH_TRAINING if (value := getattr(args, name)) is not None}
-    wanted |= settings(args.set)
+    named, by_name = {name: getattr(args, name) for name in ("steps", *DEPTH_TRAINING)}, settings(args.set)
+    said_once({**named, "scale": args.scale}, by_name)
+    wanted |= {name: value for name, value in named.items() if value is not None} | by_name
     family = args.family or DEFAULT_FAMILY
-    if args.steps is not None:
-        wanted["steps"] = args.steps
     if args.tokens is None and (args.scale not in PLANNED or args.steps is not None):
         return assemble(family, wanted)
     shaped = assemble(family, {**wanted, "steps": 1})
@@ -148,10 +153,12 @@ def about_run(config: TrainConfig, chosen: Sequence[Accelerator], gpus: int) -> 
 def here(folder: Path, flops: float) -> dict[str, float]:
     """What a run reached on this machine, as a share of the rate at which it multiplies matrices now."""
     from scse.errors import RunFailure
+    from scse.registry import require_guests
     from scse.runs.folder import read_run_config
     from scse.suites.cost import assumed_share, measured_speeds
 
     config, _ = read_run_config(folder)
+    require_guests(config.guests, str(folder))
     speeds = dict(measured_speeds([folder]))
     if config.model.shape not in speeds:
         raise RunFailure(f"{folder} has no measured steps; train it a little")

@@ -39,13 +39,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-batch", type=int, default=Limits.batch, metavar="N", help="sequences that share a loop")
     parser.add_argument("--queue", type=int, default=Limits.queue, metavar="N", help="sequences that may wait")
     parser.add_argument(
-        "--loops", type=int, metavar="T", help=f"loops of requests without (default: the export's, or {LOOPS})"
+        "--loops",
+        type=int,
+        metavar="T",
+        help=f"loops of requests without (default: the export's, or {LOOPS}; at most --max-loops)",
     )
     parser.add_argument(
         "--max-loops",
         type=int,
         metavar="T",
-        help=f"the most a request may ask for (default: {Limits.loops}, or --loops where that is more)",
+        help=f"the most a request may ask for (default: {Limits.loops}, or the default of --loops where that is more)",
     )
     parser.add_argument(
         "--exit-rule", default=AdaptiveSettings.rule, metavar="R", help="exit rule of requests that name none"

@@ -27,6 +27,7 @@ from scse.cli.common import (
     add_scale,
     add_seed,
     print_json,
+    said_once,
     settings,
 )
 from scse.cli.text import print_text
@@ -119,8 +120,7 @@ def chosen_run(args: Arguments) -> tuple[TrainConfig, Path | None]:
     if args.vocab is not None:
         chosen["tokenizer"] = f"bpe-{args.vocab}"
     by_name = settings(args.set)
-    if twice := [name for name in by_name if named.get(name) is not None]:
-        raise UserError(f"--{twice[0]} and --set {twice[0]}={by_name[twice[0]]} both say it; keep one of them")
+    said_once(named, by_name)
     chosen |= {"precision": args.precision} | by_name
     if args.start is None:
         return assemble(args.family or DEFAULT_FAMILY, chosen), None

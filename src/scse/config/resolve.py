@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from scse.catalogue import typed_like
-from scse.config.depths import SAMPLERS, parse_depths
+from scse.config.depths import PER_SEQUENCE, SAMPLERS, parse_depths
 from scse.config.model import GPT2_VOCABULARY, ModelConfig, Shape, scale
 from scse.config.objective import EXPECTED, TERMS_TABLE, canonical_objective, parse_objective
 from scse.config.training import TrainConfig
@@ -87,7 +87,7 @@ def _resolve_depths(given: dict[str, object]) -> None:
         if EXPECTED in (term.name for term in parse_objective(str(given["objective"]))):
             given.setdefault("gate", True)
     text = str(given.get("depths", ""))
-    if ":" not in text:
+    if ":" not in text and text.removesuffix(PER_SEQUENCE) in ("", *SAMPLERS.names()):
         return
     wanted = parse_depths(text)
     said = given.get("max_loops")

@@ -163,7 +163,7 @@ class TrainConfig:
 class RunOptions:
     """What may differ between two invocations of the same run without changing its weights.
 
-    `eval_loops` is the depth of validation, None for the deepest that training samples. A checkpoint is due every
+    `eval_loops` is the depth of validation, None for `max_loops`. A checkpoint is due every
     `checkpoint_every` steps, and when the last one is `checkpoint_minutes` old. `start` is the folder of the
     checkpoint that the run's configuration names as its parent; it is needed until the run has one of its own.
     `device` is where to train and `compile` ('on', 'off', 'auto', or yes and no) whether steps are compiled: both

@@ -150,6 +150,11 @@ class Halting(Unit, ABC):
         """The halting probability that each position has spent [B, L]; None where there is none."""
         return None
 
+    @property
+    def spends(self) -> bool:
+        """Whether there are halting probabilities."""
+        return type(self).spent is not Halting.spent
+
 
 class Read(Unit, ABC):
     """h -> y, what the coda, or the norm before the head, takes"""

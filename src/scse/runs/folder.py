@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self
 from scse.config import TrainConfig, differences
 from scse.errors import UserError
 from scse.files import read_json, read_sealed, replacing, sweep, write_sealed
-from scse.layout import CHECKPOINTS, CONFIG_FILE, METRICS_FILE, MODEL
+from scse.layout import CHECKPOINTS, CONFIG_FILE, METRICS_FILE, MODEL, WEIGHTS_FILE
 from scse.locks import ALONE, AT_ONCE, take_lock
 from scse.provenance import provenance
 
@@ -119,6 +119,8 @@ def read_run_config(folder: Path) -> tuple[TrainConfig, dict[str, Any]]:
         raise UserError(f"{folder} was exported for transformers and is no run; name the run, or use 'scse serve'")
     stored = read_sealed(folder / CONFIG_FILE, FORMAT, upgrade=dict)
     train, data = stored.get("train"), stored.get("data")
+    if train is None and (folder / WEIGHTS_FILE).exists():
+        raise UserError(f"{folder} holds a model alone and is no run; name its run, or import without --weights-only")
     if not (isinstance(train, dict) and isinstance(data, dict)):
         raise UserError(f"{folder / CONFIG_FILE} holds values of the wrong type; restore it")
     return TrainConfig.from_dict(train), data

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from scse.config import TrainConfig, assemble
+from scse.config.objective import LAST
 from scse.config.use import CEILING
 from scse.data import existing_corpus
 from scse.errors import UserError, checked_choice
@@ -77,7 +78,9 @@ def as_suite(
         if "data" in settings:
             settings["data"] = existing_corpus(str(settings["data"]))
         draft = Arm("", family, grid.protocol, "", seeds=tuple(dict.fromkeys(seeds)), settings=settings)
-        typed = as_configured(_config(preset, draft), settings)
+        config = _config(preset, draft)
+        _check_terms(config)
+        typed = as_configured(config, settings)
         own = {name: family if name == "family" else typed[name] for name in names}
         name = ", ".join(f"{option}={value}" for option, value in own.items()) or family
         arms[name] = replace(_plainest(preset, replace(draft, settings=typed)), name=name, label=name)
@@ -100,6 +103,13 @@ def _refuse_contradictions(grid: Grid, preset: Preset) -> None:
 
 def _config(preset: Preset, arm: Arm) -> TrainConfig:
     return assemble(arm.family, {"precision": "auto", **preset.settings(arm)})
+
+
+def _check_terms(config: TrainConfig) -> None:
+    if config.objective != LAST:
+        from scse.training.objectives import check_run  # loads torch
+
+        check_run(config)
 
 
 def _plainest(preset: Preset, arm: Arm) -> Arm:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,11 +20,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from scse.config import TrainConfig
 from scse.config.objective import EXPECTED, LAST, TERMS_TABLE, Weighted, parse_objective
 from scse.devices import send
 from scse.errors import UserError
 from scse.model import LoopedLM, State
 from scse.nn.loss import counted, head_nll
+from scse.nn.without_storage import without_storage
+from scse.recurrence import Recurrence, build
 from scse.registry import Registry
 
 SMALLEST = 1e-12
@@ -81,7 +84,7 @@ class Term(ABC):
 
     Its docstring is its equation. Yours is registered with `scse.register(MyTerm())`. `number` is what stands after
     a colon behind its name, `default` where nothing does; one that takes none says so with `numbered = False`. `extra`
-    counts steps taken beyond the T of the unroll.
+    counts steps taken beyond the T of the unroll. `predicts`: it looks at predictions.
     """
 
     name: ClassVar[str]
@@ -90,6 +93,11 @@ class Term(ABC):
     default: ClassVar[float] = 0.0
     numbered: ClassVar[bool] = True
     extra: ClassVar[int] = 0
+    predicts: ClassVar[bool] = True
+
+    def check(self, recurrence: Recurrence) -> None:
+        """Refuse a recurrence that lacks what the term is about."""
+        return
 
     @abstractmethod
     def value(self, walk: Walk, number: float) -> Tensor: ...
@@ -133,6 +141,7 @@ class Consistency(Term):
 
     name = "consistency"
     numbered = False
+    predicts = False
     every = True
 
     def value(self, walk: Walk, number: float) -> Tensor:
@@ -144,6 +153,7 @@ class FixedPoint(Term):
 
     name = "fixed-point"
     numbered = False
+    predicts = False
     extra = 1
 
     def value(self, walk: Walk, number: float) -> Tensor:
@@ -155,6 +165,7 @@ class Expansion(Term):
 
     name = "expansion"
     numbered = False
+    predicts = False
     extra = 2  # a step and its derivative
 
     def value(self, walk: Walk, number: float) -> Tensor:
@@ -176,21 +187,21 @@ class Ponder(Term):
 
     name = "ponder"
     numbered = False
+    predicts = False
     every = True
+
+    def check(self, recurrence: Recurrence) -> None:
+        if not recurrence.halting.spends:
+            raise UserError(
+                "objective 'ponder' needs halting probabilities, and this recurrence has none; take --family universal"
+            )
 
     def value(self, walk: Walk, number: float) -> Tensor:
         halting = walk.model.recurrence.halting
         spent = [halting.spent(state.z) for state in walk.states]
-        known = [probability for probability in spent if probability is not None]
-        if not known:
-            family = walk.model.config.family
-            raise UserError(
-                f"objective 'ponder' needs halting probabilities, and '{family}' has none; take 'universal'"
-            )
-        at = torch.stack(known)
-        loops = (at[:-1] < 1).sum(0)
-        before_halting = torch.where(at < 1, at, 0).amax(0)
-        return walk.counted * (loops + 1 - before_halting).mean()
+        before = torch.stack([probability for probability in spent[:-1] if probability is not None])
+        going = before < 1
+        return walk.counted * (going.sum(0) + 1 - torch.where(going, before, 0).amax(0)).mean()
 
 
 class Expected(Term):
@@ -200,10 +211,13 @@ class Expected(Term):
     every = True
     default = 0.05
 
+    def check(self, recurrence: Recurrence) -> None:
+        if recurrence.exit is None:
+            raise UserError("objective 'expected' trains an exit gate, and this model has none; add --set gate=true")
+
     def value(self, walk: Walk, number: float) -> Tensor:
         gate = walk.model.recurrence.exit
-        if gate is None:
-            raise UserError("objective 'expected' trains an exit gate, and this model has none; add --set gate=true")
+        assert gate is not None, "checked"
         shares = gate.distribution([state.hidden for state in walk.states])
         entropy = -(shares * shares.clamp_min(SMALLEST).log()).sum(0)
         return walk.shared_nll(shares) - number * (entropy * (walk.targets >= 0)).sum()
@@ -215,12 +229,26 @@ TERMS: Registry[Term] = Registry(
 
 
 def find_term(wanted: Weighted) -> Term:
-    """The term of a name. A number that it would ignore was meant as a weight, perhaps."""
+    """The term of a name. A number that it would ignore is refused."""
     term = TERMS.find(wanted.name)
     if wanted.number is not None and not term.numbered:
-        weighed = Weighted(term.name, wanted.number)
-        raise UserError(f"'{term.name}' takes no number, got '{wanted}'; to weigh it write {weighed}")
+        weighed = replace(wanted, weight=wanted.number if wanted.weight == 1 else wanted.weight, number=None)
+        raise UserError(f"'{term.name}' takes no number, got '{wanted}'; weights stand before names: {weighed}")
     return term
+
+
+def check_run(config: TrainConfig) -> None:
+    """Refuse what does not go together, units with their options and terms with the recurrence, before any work."""
+    with without_storage():
+        recurrence = build(config.model)
+    check_terms(config.objective, recurrence)
+    if not any(find_term(wanted).predicts for wanted in parse_objective(config.objective)):
+        raise UserError(f"objective '{config.objective}' has no term that looks at predictions; begin it with last+")
+
+
+def check_terms(objective: str, recurrence: Recurrence) -> None:
+    for wanted in parse_objective(objective):
+        find_term(wanted).check(recurrence)
 
 
 def steps_beyond(objective: str) -> int:
@@ -233,6 +261,7 @@ class Objective(nn.Module):
 
     def __init__(self, model: LoopedLM, objective: str = LAST, backprop: int = 0, recompute: bool = False) -> None:
         super().__init__()
+        check_terms(objective, model.recurrence)
         self.model = model
         self.backprop = backprop
         self.recompute = recompute

@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from scse.config import RunOptions, TrainConfig, data_config
-from scse.config.objective import parse_objective
 from scse.data import Corpus, open_corpus
 from scse.devices import autocast, compiles, wide
 from scse.errors import RunFailure, UserError
@@ -25,10 +24,9 @@ from scse.flops import step_flops
 from scse.layout import CHECKPOINTS, MODEL
 from scse.measure import clock, elapsed
 from scse.model import LoopedLM
-from scse.nn.without_storage import matrices_without_storage, without_storage
+from scse.nn.without_storage import matrices_without_storage
 from scse.processes import World, world
 from scse.progress import Meter, progress
-from scse.recurrence import build as build_recurrence
 from scse.runs.checkpoint import Checkpoint, CheckpointStore, Saving, Validation
 from scse.runs.folder import Metrics, MetricsSink, NoMetrics, begin_or_continue, locked, stored_precision
 from scse.runs.parent import inherited_tokenizer, starting_checkpoint
@@ -38,7 +36,7 @@ from scse.signals import stops_ask
 from scse.training.batches import batch_source
 from scse.training.distributed import accumulating, distribute, gathered, shards, shared_parts
 from scse.training.feed import Feed
-from scse.training.objectives import Objective, find_term, steps_beyond
+from scse.training.objectives import Objective, check_run, steps_beyond
 from scse.training.optimiser import learning_rate, make_optimiser, resolve_precision
 from scse.training.speed import matmul_rate
 from scse.training.streams import dropout_seed, initialisation_seed, loop_depths
@@ -68,10 +66,7 @@ def train(config: TrainConfig, folder: str | Path, options: RunOptions | None = 
     """Train to the end, from the newest good checkpoint of `folder` if there is one."""
     folder = expand(folder)
     options = options or RunOptions()
-    with without_storage():
-        build_recurrence(config.model)  # the units check their options: before any text is read
-    for term in parse_objective(config.objective):
-        find_term(term)
+    check_run(config)
     with world(options.device) as here, locked(folder) if here.leads else contextlib.nullcontext():
         precision = here.from_leader(stored_precision(folder))
         if config.precision != "auto":
