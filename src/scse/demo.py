@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from scse.config import protocol
+from scse.config.adaptive import AdaptiveSettings
 from scse.config.use import DEPTHS
 from scse.demo_chase import CEILING, CHASE, SHOWN, accuracies, draw_exits, exits
 from scse.demo_chase import findings as chase_findings
@@ -34,7 +35,7 @@ from scse.suites.suite import Arm, Claim, Column, Preset, Suite, values_of
 from scse.tasks.columns import budgeted, headers, loops
 
 NAMES = ("looped", "tuned-adapter", "scse")
-BUDGETS = (8, 16, 24)
+BUDGETS = [int(budget) for budget in AdaptiveSettings.budgets]
 PROMPT = "def main("
 WRITTEN_DEPTHS = (1, 8, 48)
 WRITTEN_TOKENS = 24

@@ -32,15 +32,23 @@ def test_every_record_says_where_it_comes_from():
         assert record.identity["trained_steps"] == 400
 
 
-def test_the_run_at_the_papers_size_says_what_the_reading_says():
+def test_the_runs_at_the_papers_size_say_what_the_reading_says():
     records = read_records([RESULTS.parent / "wikitext-2-22m" / "records.jsonl"])
-    ppl = {r.depth: r.metrics["ppl"] for r in records if r.identity["task"] == "perplexity"}
+    found = [record for record in records if record.identity["task"] == "perplexity"]
+    ppl = {(record.identity["model"]["family"], record.depth): record.metrics["ppl"] for record in found}
     reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8")
-    who = {(r.identity["model"]["family"], r.seed, r.identity["trained_steps"]) for r in records}
-    assert who == {("looped", 0, 1200)}
-    assert all(f"{value:.2f}" in reading for value in ppl.values())
-    assert min(ppl, key=ppl.__getitem__) == 8
-    assert [round(ppl[depth] / ppl[8], 3) for depth in (24, 48)] == [1.038, 1.109]
+    assert {(r.seed, r.identity["trained_steps"]) for r in records} == {(0, 1200)}
+    families = {family for family, _ in ppl}
+    assert families == {"looped", "scse", "adapter"}
+    for family in families:
+        own = {depth: value for (name, depth), value in ppl.items() if name == family}
+        cells = [f"**{value:.2f}**" if depth == 8 else f"{value:.2f}" for depth, value in sorted(own.items())]
+        assert f"{' | '.join(cells)} |" in reading
+        assert min(own, key=own.__getitem__) == 8
+        ratios = [f"{ppl[family, depth] / ppl['looped', depth]:.3f}" for depth in (8, 24, 48)]
+        assert family == "looped" or f"| `{family}` | {' | '.join(ratios)} |" in reading
+        beyond = [f"{own[depth] / own[8]:.3f}" for depth in (24, 48)]
+        assert " and ".join(beyond) in reading
 
 
 def test_the_longer_runs_say_what_the_reading_says():

@@ -7,6 +7,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from scse.config.model import ModelConfig, Shape
+from scse.config.use import LOOPS
 from scse.families import DEFAULT_FAMILY
 
 # the names `transformers` knows, and ours
@@ -34,7 +35,7 @@ class ScseConfig(PreTrainedConfig):
 
     family: str = DEFAULT_FAMILY
     options: dict[str, Any] | None = None
-    num_loops: int = 8
+    num_loops: int = LOOPS
     vocab_size: int = 50_257
     hidden_size: int = 384
     num_attention_heads: int = 6
