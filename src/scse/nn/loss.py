@@ -2,7 +2,7 @@
 
 Shapes: N tokens, d width, V vocabulary. The head dominates a small model's step: at 22m and 4,096 tokens the logits
 alone are 0.8 GB, and eager autograd passes over several copies of them. Here a chunk of tokens at a time goes through
-logits -> log-softmax -> gradient in one buffer, and both gradients are formed during the forward pass.
+logits -> softmax -> gradient in one buffer, and both gradients are formed during the forward pass.
 """
 
 from __future__ import annotations
@@ -68,11 +68,10 @@ class _HeadNLL(torch.autograd.Function):
         grad_hidden, losses = [], []
         parts = [None] * len(targets.split(chunk)) if shares is None else shares.detach().split(chunk)
         for (h, y), share in zip(head.chunks(targets), parts, strict=True):
-            log_p = head.log_probabilities(h)
-            picked = head.picked(log_p, y)
+            p, picked = head.probabilities(h, y)
             total -= picked.sum() if share is None else (picked * share).sum()
             losses.append(-picked)
-            gradient = head.gradient(log_p, y)
+            gradient = head.gradient(p, y)
             if share is not None:
                 gradient *= share[:, None]
             gradient = head.rounded(gradient)
@@ -119,12 +118,27 @@ class _ChunkedHead:
         hidden = (part.to(self.dtype) for part in self.hidden.split(self.chunk))
         return list(zip(hidden, targets.split(self.chunk), strict=True))
 
-    def log_probabilities(self, h: Tensor) -> Tensor:
+    def logits(self, h: Tensor) -> Tensor:
         logits, low = self.buffer[: h.shape[0]], self.low[: h.shape[0]]
         torch.mm(h, self.table.t(), out=low)
         if low.dtype != logits.dtype:
             logits.copy_(low)
+        return logits
+
+    def log_probabilities(self, h: Tensor) -> Tensor:
+        logits = self.logits(h)
         return torch.log_softmax(logits, 1, out=logits)
+
+    def probabilities(self, h: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """softmax(l) of the logits l, and log p(target) = l_target − max l + log max p of each token [n].
+
+        The last term is −log Σ exp(l − max l). On a processor exponentials by themselves take longer than a softmax.
+        """
+        logits = self.logits(h)
+        above = logits.amax(1)
+        wanted = logits.gather(1, self._places(targets))[:, 0]
+        p = torch.softmax(logits, 1, out=logits)
+        return p, self._counting(wanted - above + p.amax(1).log(), targets)
 
     def rounded(self, gradient: Tensor) -> Tensor:
         """The gradient of a chunk's logits as the products take it."""
@@ -132,15 +146,18 @@ class _ChunkedHead:
 
     def picked(self, log_p: Tensor, targets: Tensor) -> Tensor:
         """log p(target) of each token [n]"""
-        if not self.passes_over:
-            return log_p.gather(1, targets[:, None])[:, 0]
-        found = log_p.gather(1, targets.clamp_min(0)[:, None])[:, 0]
-        return torch.where(targets >= 0, found, torch.zeros_like(found))
+        return self._counting(log_p.gather(1, self._places(targets))[:, 0], targets)
 
-    def gradient(self, log_p: Tensor, targets: Tensor) -> Tensor:
-        """d nll / d logits = softmax − onehot(target), written over the log-probabilities."""
-        places = targets.clamp_min(0) if self.passes_over else targets
-        found = log_p.exp_().scatter_add_(1, places[:, None], log_p.new_full((len(places), 1), -1.0))
+    def _places(self, targets: Tensor) -> Tensor:
+        return (targets.clamp_min(0) if self.passes_over else targets)[:, None]
+
+    def _counting(self, found: Tensor, targets: Tensor) -> Tensor:
+        return torch.where(targets >= 0, found, torch.zeros_like(found)) if self.passes_over else found
+
+    def gradient(self, p: Tensor, targets: Tensor) -> Tensor:
+        """d nll / d logits = softmax − onehot(target), written over the softmax."""
+        places = self._places(targets)
+        found = p.scatter_add_(1, places, p.new_full(places.shape, -1.0))
         return found.mul_((targets >= 0)[:, None]) if self.passes_over else found
 
 
