@@ -70,6 +70,20 @@ def test_only_the_weight_needs_a_gradient():
     torch.testing.assert_close(weight.grad, expected)
 
 
+@pytest.mark.parametrize("autocast", [False, True])
+def test_softmax_and_sums_are_never_in_bfloat16(autocast):
+    hidden, weight, targets = problem(tokens=400, dtype=torch.float32)
+    low, table = (x.detach().bfloat16().requires_grad_() for x in (hidden, weight))
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        loss = head_nll(low, weight if autocast else table, targets, 64)
+    assert loss.dtype == torch.float32
+    logits = (low @ table.t()).float().detach()
+    torch.testing.assert_close(loss, F.cross_entropy(logits, targets, reduction="sum"), rtol=1e-5, atol=0)
+    (gradient,) = torch.autograd.grad(loss, low)
+    wanted = (logits.softmax(1) - F.one_hot(targets, len(table))) @ table.float()
+    assert (gradient - wanted).norm() < 1e-2 * wanted.norm()
+
+
 def test_bfloat16_autocast_is_close():
     hidden, weight, targets = problem(dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):

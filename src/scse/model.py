@@ -248,7 +248,7 @@ class LoopedLM(nn.Module):
         Without one, every position is read by itself, and h may be states of any positions [..., d].
         """
         h, values = self.recurrence.core.carried.hidden(hidden)
-        y: Tensor = self.recurrence.read(h)
+        y: Tensor = self.recurrence.read(h).to(h.dtype)
         if not self.coda:
             return y
         blocks = blocks_of(self.coda)

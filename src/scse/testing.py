@@ -155,6 +155,17 @@ def _saving(model: LoopedLM) -> None:
             raise BrokenLaw("a saved and loaded model computes other bits")
 
 
+@torch.no_grad()
+def _precision(model: LoopedLM) -> None:
+    small, ids = model.float(), small_ids(model)
+    with torch.autocast(ids.device.type, torch.bfloat16):
+        state = next(islice(small.unroll(ids), DEPTH, None))
+        found = {"the state": state.z, "what the head takes": small.outputs(state.hidden)}
+    for name, tensor in found.items():
+        if tensor.dtype != torch.float32:
+            raise BrokenLaw(f"{name} is rounded to {tensor.dtype} after {DEPTH} loops")
+
+
 def _gradients(model: LoopedLM) -> None:
     ids = small_ids(model)
     model.nll(ids[:, :-1], ids[:, 1:], DEPTH).backward()
@@ -186,5 +197,6 @@ LAWS = (
     Law("anchor", "the anchor is fixed where that is claimed, bit for bit", _anchor),
     Law("cache", "cached and uncached logits agree, however the text comes", _cache),
     Law("saving", "a saved model computes the same bits", _saving),
+    Law("precision", "where products are in bfloat16, what they are added to is not rounded", _precision),
     Law("gradients", "gradients are finite, and the same with recomputation", _gradients),
 )

@@ -63,7 +63,7 @@ class _HeadNLL(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, shares: Tensor | None, chunk: int) -> Tensor:
         head = _ChunkedHead(hidden, weight, chunk)
-        total = torch.zeros((), dtype=hidden.dtype, device=hidden.device)
+        total = torch.zeros((), dtype=head.buffer.dtype, device=hidden.device)
         grad_weight = torch.zeros_like(weight)
         grad_hidden, losses = [], []
         parts = [None] * len(targets.split(chunk)) if shares is None else shares.detach().split(chunk)
@@ -97,8 +97,8 @@ def _asked_again() -> bool:
 
 
 class _ChunkedHead:
-    """The head's products in the precision that autocast asks for. Logits, and what is rounded of them and of their
-    gradients, have a buffer each that all chunks use.
+    """The head's products in the precision that autocast asks for, everything else in float32 or better. Logits, and
+    what is rounded of them and of their gradients, have a buffer each that all chunks use.
 
     `passes_over`: targets may be negative, and then count nothing.
     """
@@ -111,8 +111,9 @@ class _ChunkedHead:
         self.hidden = hidden.detach()
         self.chunk = chunk
         rows = min(chunk, hidden.shape[0])
-        self.buffer = torch.empty(rows, weight.shape[0], dtype=hidden.dtype, device=hidden.device)
-        self.low = self.buffer if self.dtype == hidden.dtype else torch.empty_like(self.buffer, dtype=self.dtype)
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        self.buffer = torch.empty(rows, weight.shape[0], dtype=wide, device=hidden.device)
+        self.low = self.buffer if self.dtype == wide else torch.empty_like(self.buffer, dtype=self.dtype)
 
     def chunks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         hidden = (part.to(self.dtype) for part in self.hidden.split(self.chunk))

@@ -70,7 +70,7 @@ class AdaptiveHalting(Halting):
     def forward(self, z: Tensor, new: Tensor) -> Tensor:
         h, total, spent = parts(z)
         moving = spent < 1
-        wanted = spent + torch.sigmoid(self.proj(new))
+        wanted = spent + torch.sigmoid(self.proj(new).to(spent.dtype))
         after = torch.where(wanted > 1 - self.epsilon, torch.ones_like(wanted), wanted)
         kept = torch.where(moving, new, h)
         after = torch.where(moving, after, spent)

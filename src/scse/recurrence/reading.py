@@ -60,7 +60,7 @@ class ExitGate(Unit):
     def forward(self, before: Tensor, after: Tensor) -> Tensor:
         """λ_t [B, L] of the states h_{t−1} and h_t"""
         width = self.proj.in_features  # behind the state may be what a coda needs
-        return torch.sigmoid(self.logit(before[..., :width], after[..., :width]))
+        return torch.sigmoid(self.logit(before[..., :width], after[..., :width]).to(after.dtype))
 
     def logit(self, before: Tensor, after: Tensor) -> Tensor:
         """The argument of σ [B, L]"""

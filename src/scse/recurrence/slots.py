@@ -94,6 +94,12 @@ class Update(Unit, ABC):
         """Leave in the memory what later positions need of a state that rests at z."""
 
     @staticmethod
+    def seen(drive: Drive, t: int, z: Tensor, frame: Frame) -> Tensor:
+        """x_t(z), in the type of the state: what moves through layers and loops is not rounded as products are."""
+        x: Tensor = drive(t, z, frame.drive)
+        return x.to(z.dtype)
+
+    @staticmethod
     def body(core: Core, t: int, x: Tensor, frame: Frame, memory: LoopMemory | None, number: int) -> Tensor:
         """B(x), the step's `number`-th application of the core."""
         past = None if memory is None else memory.past(number)

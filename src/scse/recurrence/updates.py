@@ -63,11 +63,11 @@ class Direct(Update):
     def forward(
         self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory | None = None
     ) -> tuple[Tensor, Tensor]:
-        x: Tensor = drive(t, z, frame.drive)
+        x = self.seen(drive, t, z, frame)
         return x, self.body(core, t, x, frame, memory, 0)
 
     def remember(self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
-        core.remember(t, drive(t, z, frame.drive), memory.past(0), frame.core_values)
+        core.remember(t, self.seen(drive, t, z, frame), memory.past(0), frame.core_values)
 
 
 class Subtractive(Direct):
@@ -82,10 +82,10 @@ class Subtractive(Direct):
     def forward(
         self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory | None = None
     ) -> tuple[Tensor, Tensor]:
-        at_anchor = self.body(core, t, drive(t, anchor_of(frame.anchor), frame.drive), frame, memory, 1)
+        at_anchor = self.body(core, t, self.seen(drive, t, anchor_of(frame.anchor), frame), frame, memory, 1)
         x, u = super().forward(core, drive, t, z, frame, memory)
         return x, u - at_anchor
 
     def remember(self, core: Core, drive: Drive, t: int, z: Tensor, frame: Frame, memory: LoopMemory) -> None:
         super().remember(core, drive, t, z, frame, memory)
-        core.remember(t, drive(t, anchor_of(frame.anchor), frame.drive), memory.past(1), frame.core_values)
+        core.remember(t, self.seen(drive, t, anchor_of(frame.anchor), frame), memory.past(1), frame.core_values)
