@@ -13,6 +13,7 @@ from scse.errors import UserError
 from scse.files import file_hash, write_sealed
 from scse.nn.storage import ALIGNMENT
 from scse.persistence import FORMAT
+from scse.testing import LAWS, small_model
 from tinymodels import NAMES, TINY, displace, shift_tensors, some_ids, tiny
 
 
@@ -22,6 +23,11 @@ def frame_of(model, ids):
 
 def test_every_family_has_a_reference():
     assert set(REFERENCES) == set(NAMES)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_the_laws_that_a_guest_is_held_to(family, law):
+    law.check(small_model(family))
 
 
 @pytest.mark.parametrize("loops", [1, 3, 9])
