@@ -9,6 +9,9 @@ import pytest
 
 from scse.cli import main
 from scse.records import read_records
+from scse.suites import SUITES as DECLARED
+from scse.suites.evidence import Shelf, gather
+from scse.suites.presets import find_preset
 
 RESULTS = Path(__file__).parent.parent.parent / "results" / "mini-wikitext-2"
 SUITES = ("ablations", "anchor-design", "forcing-controls")
@@ -121,6 +124,22 @@ def test_the_means_over_seeds_of_the_rivals_are_those_of_the_records(label, riva
         spread = f" ± {stdev(values):.2f}" if depth in (1, 8, 48) else ""
         cells.append(f"{mean(values):.2f}{spread}")
     assert f"| {label} | {' | '.join(cells)} |" in reading_of_rivals
+
+
+def test_the_rivals_in_bfloat16_say_what_the_reading_says(reading_of_rivals):
+    records = read_records([RESULTS.parent / "rivals" / "text-bfloat16.jsonl"])
+    assert {record.identity["protocol"]["precision"] for record in records} == {"bfloat16"}
+    assert {record.identity["trained_steps"] for record in records} == {2000}
+    suite = DECLARED.find("rivals")
+    evidence = gather(suite, Shelf(records, find_preset("mini", data="wikitext-2-v1")))
+    for arm in suite.arms:
+        if not arm.name.endswith("-text"):
+            continue
+        cells = [evidence.cells[arm.name, f"T={depth}"].ours for depth in (1, 2, 4, 8, 16, 24, 48)]
+        if cells[0] is not None:
+            seeds = len(cells[0].seeds)
+            numbers = " | ".join(f"{cell.mean:.2f}" for cell in cells)
+            assert f"| `{arm.name.removesuffix('-text')}` | {seeds} | {numbers} |" in reading_of_rivals
 
 
 def test_the_frontier_of_second_trainings_is_made_of_its_records():
