@@ -6,10 +6,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.autograd import forward_ad
 
 from scse.generation import Depth, KVCache, settle
 from scse.nn import products
-from scse.nn.products import FEW_ROWS, LEAST_WEIGHTS, ROUNDED, BFloat16Linear, FewRows, Int8Linear, last_outputs
+from scse.nn.loss import token_nll
+from scse.nn.products import (
+    FEW_ROWS,
+    LEAST_WEIGHTS,
+    ROUNDED,
+    BFloat16Linear,
+    FewRows,
+    Int8Linear,
+    Linear,
+    last_outputs,
+    product,
+)
 from scse.persistence import load_model, save_model
 from scse.recurrence import deviation_map
 from tinymodels import NAMES, SHAPES, some_ids, tiny
@@ -67,6 +79,62 @@ def test_a_bfloat16_product_rounds_both_factors_and_the_result(rows):
     rounded = x.bfloat16().double() @ weight.bfloat16().double().T
     assert found.dtype == x.dtype
     torch.testing.assert_close(found.double(), rounded, rtol=2**-8, atol=2**-8)
+
+
+@pytest.fixture
+def onednn(monkeypatch):
+    """Products by oneDNN however small they are and whoever made the processor; a list that grows with each."""
+    if not products._packs(torch.float32):
+        pytest.skip("this build of torch has no oneDNN for these products")
+    taken: list[int] = []
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: bool(taken.append(1)) or True)
+    monkeypatch.setattr(products, "PAYS_FROM", 0)
+    return taken
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rows", [(2,), (3, 5), (70,), (2, 300)])
+def test_onednn_multiplies_as_torch_does(onednn, rows):
+    weight, x, bias = drawn(48, 40), drawn(*rows, 40, seed=1), drawn(48, seed=2)
+    wide = drawn(48, 80, seed=3)
+    for matrix in (weight, weight.t().contiguous().t(), weight[10:], wide[:, :40], wide[:, 40:]):
+        torch.testing.assert_close(product(x, matrix), F.linear(x, matrix), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(product(x, weight, bias), F.linear(x, weight, bias), rtol=1e-5, atol=1e-5)
+    assert len(onednn) == 6
+    assert (product(torch.zeros(4, 40), weight) == 0).all()
+    targets = torch.arange(7)
+    expected = F.cross_entropy(x.reshape(-1, 40)[:2] @ weight.t(), targets[:2], reduction="none")
+    torch.testing.assert_close(token_nll(x.reshape(-1, 40)[:2], weight, targets[:2]), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_onednn_is_left_aside_where_derivatives_are_asked_for(onednn):
+    linear, x, v = Linear(40, 48), drawn(6, 40), drawn(6, 40, seed=1)
+    exact = v @ linear.weight.t()
+    linear(x).sum().backward()
+    assert linear.weight.grad is not None
+    with torch.no_grad():
+        torch.testing.assert_close(torch.func.jvp(linear, (x,), (v,))[1], exact)
+        torch.testing.assert_close(torch.func.vmap(linear)(x[:, None])[:, 0], linear.bias + x @ linear.weight.t())
+        pulled = torch.func.vjp(linear, x)[1](torch.ones(6, 48))[0]
+        torch.testing.assert_close(pulled, linear.weight.sum(0).expand(6, -1))
+        with forward_ad.dual_level():
+            pushed = forward_ad.unpack_dual(linear(forward_ad.make_dual(x, v))).tangent
+        assert pushed is not None
+        torch.testing.assert_close(pushed, exact)
+        assert not onednn
+        linear(x)
+    assert len(onednn) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_every_family_is_itself_with_products_of_onednn(name, onednn, monkeypatch):
+    model, ids = tiny(name, dtype=torch.float32, spread=0.05), some_ids()
+    found, losses = model(ids, 3), model.token_nll(model.hidden(ids, 3), ids)
+    assert onednn
+    monkeypatch.setattr(products, "onednn_is_faster", lambda: False)
+    torch.testing.assert_close(found, model(ids, 3), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(losses, model.token_nll(model.hidden(ids, 3), ids), rtol=1e-4, atol=1e-5)
 
 
 def test_a_layout_for_few_rows_changes_no_answer():

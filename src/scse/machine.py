@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import platform
 import sys
+from functools import cache
+from pathlib import Path
 
 # glibc's numbers for mallopt(3)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -25,3 +28,13 @@ def keep_freed_memory(keep: bool = True) -> bool:
         return False
     map_above, trim_above = (1 << 30, 2**31 - 1) if keep else (_GLIBC_DEFAULT, _GLIBC_DEFAULT)
     return bool(mallopt(_MMAP_THRESHOLD, map_above) and mallopt(_TRIM_THRESHOLD, trim_above))
+
+
+@cache
+def processor_maker() -> str:
+    """Who made the processor, in its own words (GenuineIntel, AuthenticAMD); empty where it cannot be told."""
+    try:
+        described = Path("/proc/cpuinfo").read_text("utf-8")
+    except OSError:
+        described = platform.processor()  # on Windows it ends in the maker's name
+    return next((name for name in ("GenuineIntel", "AuthenticAMD") if name in described), "")

@@ -16,7 +16,7 @@ from scse.config.model import Shape
 from scse.devices import wide
 from scse.nn.dropout import Dropout
 from scse.nn.norm import RMSNorm
-from scse.nn.products import last_outputs
+from scse.nn.products import Linear, last_outputs
 from scse.nn.short_context import causal_attention
 
 GATING_CHANNELS = 32  # of a position, seen by the gates of its value embedding
@@ -53,8 +53,8 @@ class CausalSelfAttention(nn.Module):
     def __init__(self, shape: Shape, valued: bool = False) -> None:
         super().__init__()
         self.shape = shape
-        self.qkv = nn.Linear(shape.width, shape.width + 2 * shape.kv_width, bias=False)
-        self.out = nn.Linear(shape.width, shape.width, bias=False)
+        self.qkv = Linear(shape.width, shape.width + 2 * shape.kv_width, bias=False)
+        self.out = Linear(shape.width, shape.width, bias=False)
         self.dropout = Dropout(shape.dropout)
         size, heads = shape.head_width, (shape.heads, shape.kv_heads or shape.heads)
         self.q_bias, self.k_bias = (
@@ -62,7 +62,7 @@ class CausalSelfAttention(nn.Module):
         )
         self.q_norm, self.k_norm = (RMSNorm(size, shape.norm_eps) if shape.qk_norm else None for _ in heads)
         self.gating = min(GATING_CHANNELS, shape.width)
-        self.value_gate = nn.Linear(self.gating, heads[1], bias=False) if valued else None
+        self.value_gate = Linear(self.gating, heads[1], bias=False) if valued else None
 
     def forward(self, x: Tensor, past: Past | None = None, embedded: Tensor | None = None) -> Tensor:
         B, L, d = x.shape

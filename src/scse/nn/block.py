@@ -13,7 +13,7 @@ from scse.config.model import Shape
 from scse.nn.attention import CausalSelfAttention, Past
 from scse.nn.dropout import Dropout
 from scse.nn.norm import RMSNorm
-from scse.nn.products import RoundedLinear
+from scse.nn.products import Linear, RoundedLinear
 
 
 class SwiGLU(nn.Module):
@@ -21,8 +21,8 @@ class SwiGLU(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.gate_up = nn.Linear(shape.width, 2 * shape.ff_width, bias=False)
-        self.down = nn.Linear(shape.ff_width, shape.width, bias=False)
+        self.gate_up = Linear(shape.width, 2 * shape.ff_width, bias=False)
+        self.down = Linear(shape.ff_width, shape.width, bias=False)
         self.dropout = Dropout(shape.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -36,8 +36,8 @@ class SquaredReLU(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.up = nn.Linear(shape.width, shape.ff_width, bias=False)
-        self.down = nn.Linear(shape.ff_width, shape.width, bias=False)
+        self.up = Linear(shape.width, shape.ff_width, bias=False)
+        self.down = Linear(shape.ff_width, shape.width, bias=False)
         self.dropout = Dropout(shape.dropout)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ logits -> softmax -> gradient in one buffer, and both gradients are formed durin
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,9 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from scse.nn.products import RoundedLinear
+from scse.nn.products import RoundedLinear, by_onednn, product
 
 CHUNK_TOKENS = 512
+READ_TOKENS = 256  # without gradients, where logits may be a tensor of their own: the C library keeps no larger ones
 ADDED_ROWS = 2048
 
 
@@ -43,12 +45,12 @@ def head_nll(
     if torch.is_grad_enabled():
         total: Tensor = _HeadNLL.apply(flat, weight, targets.reshape(-1), shares, chunk)
         return total
-    losses = token_nll(flat, weight, targets.reshape(-1), chunk)
+    losses = token_nll(flat, weight, targets.reshape(-1), min(chunk, READ_TOKENS))
     return losses.sum() if shares is None else (losses * shares).sum()
 
 
 @torch.no_grad()
-def token_nll(hidden: Tensor, weight: Tensor | RoundedLinear, targets: Tensor, chunk: int = CHUNK_TOKENS) -> Tensor:
+def token_nll(hidden: Tensor, weight: Tensor | RoundedLinear, targets: Tensor, chunk: int = READ_TOKENS) -> Tensor:
     """−log softmax(hidden · weightᵀ)[targets] for each token [N]; no gradients."""
     if isinstance(weight, RoundedLinear):
         pairs = zip(hidden.split(chunk), targets.split(chunk), strict=True)
@@ -63,7 +65,7 @@ class _HeadNLL(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, shares: Tensor | None, chunk: int) -> Tensor:
         head = _ChunkedHead(hidden, weight, chunk)
-        total = torch.zeros((), dtype=head.buffer.dtype, device=hidden.device)
+        total = torch.zeros((), dtype=head.wide, device=hidden.device)
         grad_weight = torch.zeros_like(weight)
         grad_hidden, losses = [], []
         parts = [None] * len(targets.split(chunk)) if shares is None else shares.detach().split(chunk)
@@ -110,16 +112,24 @@ class _ChunkedHead:
         self.table = weight.detach().to(self.dtype)
         self.hidden = hidden.detach()
         self.chunk = chunk
-        rows = min(chunk, hidden.shape[0])
-        wide = torch.promote_types(hidden.dtype, torch.float32)
-        self.buffer = torch.empty(rows, weight.shape[0], dtype=wide, device=hidden.device)
-        self.low = self.buffer if self.dtype == wide else torch.empty_like(self.buffer, dtype=self.dtype)
+        self.wide = torch.promote_types(hidden.dtype, torch.float32)
+
+    @cached_property
+    def buffer(self) -> Tensor:
+        rows = min(self.chunk, self.hidden.shape[0])
+        return torch.empty(rows, self.table.shape[0], dtype=self.wide, device=self.hidden.device)
+
+    @cached_property
+    def low(self) -> Tensor:
+        return self.buffer if self.dtype == self.wide else torch.empty_like(self.buffer, dtype=self.dtype)
 
     def chunks(self, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
         hidden = (part.to(self.dtype) for part in self.hidden.split(self.chunk))
         return list(zip(hidden, targets.split(self.chunk), strict=True))
 
     def logits(self, h: Tensor) -> Tensor:
+        if by_onednn(h, self.table):
+            return product(h, self.table)
         logits, low = self.buffer[: h.shape[0]], self.low[: h.shape[0]]
         torch.mm(h, self.table.t(), out=low)
         if low.dtype != logits.dtype:
@@ -143,7 +153,7 @@ class _ChunkedHead:
 
     def rounded(self, gradient: Tensor) -> Tensor:
         """The gradient of a chunk's logits as the products take it."""
-        return gradient if self.low is self.buffer else self.low[: gradient.shape[0]].copy_(gradient)
+        return gradient if self.dtype == self.wide else self.low[: gradient.shape[0]].copy_(gradient)
 
     def picked(self, log_p: Tensor, targets: Tensor) -> Tensor:
         """log p(target) of each token [n]"""

@@ -1,4 +1,5 @@
-"""Matrix products for inference: weights rounded once, or laid out once as few rows are multiplied fastest.
+"""Matrix products for inference: by the fastest library, with weights rounded once, or laid out once as few rows are
+multiplied fastest.
 
 Shapes: N rows, i inputs, o outputs.
 """
@@ -12,13 +13,52 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
+from scse.machine import processor_maker
 from scse.precision import BFLOAT16, INT8
 
+PAYS_FROM = 1 << 20  # multiplications; before fewer of them oneDNN takes longer to begin
 WEIGHT_LEVELS, ROW_LEVELS = 127, 63
 FEW_ROWS = 64
 LEAST_WEIGHTS = 1 << 20  # a smaller matrix is multiplied as fast without
 _ENGINE = "fbgemm"
+
+
+class Linear(nn.Linear):
+    """y = W x + b, multiplied as `product` does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return product(x, self.weight, self.bias)
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b, in float32 and without derivatives by oneDNN where that is the faster library."""
+    if by_onednn(x, weight):
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+        return found
+    return F.linear(x, weight, bias)
+
+
+def by_onednn(x: Tensor, weight: Tensor) -> bool:
+    """Whether `product` is oneDNN's."""
+    large = x.numel() > x.shape[-1] and x.numel() * weight.shape[0] >= PAYS_FROM
+    return large and _is_plain(x, weight) and onednn_is_faster()
+
+
+@cache
+def onednn_is_faster() -> bool:
+    """MKL, with which torch multiplies in float32, makes no use of AVX-512 on processors of AMD; oneDNN does."""
+    wide = torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.backends.mkl.is_available()
+    return wide and processor_maker() == "AuthenticAMD" and _packs(torch.float32)
+
+
+def _is_plain(x: Tensor, weight: Tensor) -> bool:
+    """Float32 on a processor, and nobody wants derivatives: oneDNN's products have none, and would not say so."""
+    plain = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
+    if not plain or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+        return False
+    return forward_ad._current_level < 0 and not torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 class RoundedLinear(nn.Module):
@@ -105,7 +145,7 @@ def turn(part: nn.Module) -> None:
     A product with some 4 to 32 rows then reads them in the order in which it adds, which can take half the time.
     """
     for linear in part.modules():
-        if type(linear) is not nn.Linear:  # others form their products in ways of their own
+        if type(linear) not in (nn.Linear, Linear):  # others form their products in ways of their own
             continue
         weight = linear.weight
         if weight.device.type == "cpu" and weight.dtype == torch.float32:
@@ -115,7 +155,7 @@ def turn(part: nn.Module) -> None:
 def last_outputs(linear: nn.Module, x: Tensor, begin: int) -> Tensor:
     """The outputs of a bias-free linear map from the `begin`-th on."""
     if isinstance(linear, nn.Linear):
-        return F.linear(x, linear.weight[begin:])
+        return product(x, linear.weight[begin:])
     found: Tensor = linear(x)
     return found[..., begin:]
 
@@ -153,7 +193,7 @@ class FewRows:
     """x Wᵀ for few rows x and many outputs, with copies of W laid out when they are first needed.
 
     With one row the time is that of reading W, shortest along the rows of Wᵀ; with some, W is packed in blocks.
-    A copy is made anew when the weights have changed. In every other case the product is an ordinary one.
+    A copy is made anew when the weights have changed. In every other case it is `product`.
     """
 
     def __init__(self) -> None:
@@ -164,7 +204,7 @@ class FewRows:
     def product(self, x: Tensor, weight: Tensor) -> Tensor:
         rows = x.numel() // x.shape[-1]
         if not self._applies(x, weight) or rows > FEW_ROWS:
-            return F.linear(x, weight)
+            return product(x, weight)
         stands = weight.data_ptr(), weight._version
         if self._of != stands:
             self._of, self._turned, self._packed = stands, None, None
@@ -179,7 +219,5 @@ class FewRows:
 
     @staticmethod
     def _applies(x: Tensor, weight: Tensor) -> bool:
-        plain = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
-        asked = torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
         large = weight.numel() >= LEAST_WEIGHTS
-        return plain and large and not asked and not weight.is_inference() and _packs(weight.dtype)
+        return large and _is_plain(x, weight) and not weight.is_inference() and _packs(weight.dtype)

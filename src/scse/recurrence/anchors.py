@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from scse.config.model import Shape
 from scse.errors import checked_choice
 from scse.nn import rms_normalise
+from scse.nn.products import Linear
 from scse.recurrence.slots import Anchor, Start
 
 PROJECTION_SCALE = 0.1
@@ -22,7 +23,7 @@ class Projection(nn.Module):
         super().__init__()
         self.eps = shape.norm_eps
         self.normalise = normalise
-        self.proj = nn.Linear(shape.width, shape.width, bias=False)
+        self.proj = Linear(shape.width, shape.width, bias=False)
 
     def forward(self, e: Tensor) -> Tensor:
         source = rms_normalise(e, self.eps) if self.normalise else e

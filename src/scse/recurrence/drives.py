@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from scse.config.model import Shape
 from scse.devices import wide
 from scse.errors import UserError
+from scse.nn.products import Linear
 from scse.recurrence.base import anchor_of
 from scse.recurrence.slots import Drive
 
@@ -44,7 +45,7 @@ class Injection(Drive):
     def __init__(self, shape: Shape, source: Source, gain: float) -> None:
         super().__init__()
         self.source = source
-        self.proj = nn.Linear(shape.width, shape.width, bias=False)
+        self.proj = Linear(shape.width, shape.width, bias=False)
         self.gain = nn.Parameter(torch.full((1,), float(gain)))  # one number, but FSDP2 refuses scalars
 
     def prepare(self, e: Tensor, hidden_anchor: Tensor | None) -> Tensor:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from scse.config.model import Shape
 from scse.nn import rms_normalise
+from scse.nn.products import Linear, product
 from scse.recurrence.base import anchor_of
 from scse.recurrence.modifiers import Decay
 from scse.recurrence.slots import Drive
@@ -30,14 +31,14 @@ class Concatenation(Recall):
 
     def __init__(self, shape: Shape, normalise: bool) -> None:
         super().__init__(shape, normalise)
-        self.proj = nn.Linear(2 * shape.width, shape.width, bias=False)
+        self.proj = Linear(2 * shape.width, shape.width, bias=False)
 
     def prepare(self, e: Tensor, hidden_anchor: Tensor | None) -> Tensor:
-        return F.linear(self.source(e), self.proj.weight[:, e.shape[-1] :])
+        return product(self.source(e), self.proj.weight[:, e.shape[-1] :])
 
     def forward(self, t: int, z: Tensor, prepared: Tensor | None) -> Tensor:
         assert prepared is not None
-        return F.linear(z, self.proj.weight[:, : z.shape[-1]]) + prepared
+        return product(z, self.proj.weight[:, : z.shape[-1]]) + prepared
 
 
 class DecayedInjection(Recall):
@@ -51,7 +52,7 @@ class DecayedInjection(Recall):
         super().__init__(shape, normalise)
         self.log_rate = nn.Parameter(torch.zeros(shape.width)) if decay else None
         self.step_size = nn.Parameter(torch.zeros(shape.width))
-        self.proj = nn.Linear(shape.width, shape.width, bias=False)
+        self.proj = Linear(shape.width, shape.width, bias=False)
 
     @torch.no_grad()
     def start_values(self) -> None:
@@ -112,7 +113,7 @@ class ProportionalRecall(Recall):
     def __init__(self, shape: Shape, orthogonal: bool) -> None:
         super().__init__(shape, normalise=True)
         self.orthogonal = orthogonal
-        self.proj = nn.Linear(shape.width, shape.width, bias=False)
+        self.proj = Linear(shape.width, shape.width, bias=False)
         self.gain = nn.Parameter(torch.ones(1))  # one number, but FSDP2 refuses scalars
 
     def prepare(self, e: Tensor, hidden_anchor: Tensor | None) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from scse.config.model import Shape
 from scse.errors import UserError
 from scse.nn import RMSNorm, rms_normalise
+from scse.nn.products import Linear
 from scse.recurrence.base import Coordinates, Frame, LoopMemory
 from scse.recurrence.slots import Gain, Halting, Keep, Mask, Reset
 
@@ -41,7 +42,7 @@ class ChannelGate(Gain):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.eps = shape.norm_eps
-        self.proj = nn.Linear(shape.width, shape.width, bias=True)
+        self.proj = Linear(shape.width, shape.width, bias=True)
 
     def forward(self, z: Tensor, u: Tensor) -> Tensor:
         return torch.sigmoid(self.proj(rms_normalise(z, self.eps))) * u

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from scse.config.model import Shape
 from scse.nn import RMSNorm
+from scse.nn.products import Linear
 from scse.recurrence.base import Unit
 from scse.recurrence.slots import Read
 
@@ -39,7 +40,7 @@ class ReadMatrix(Read):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.proj = nn.Linear(shape.width, shape.width, bias=False)
+        self.proj = Linear(shape.width, shape.width, bias=False)
 
     def forward(self, h: Tensor) -> Tensor:
         read: Tensor = self.proj(h)
