@@ -1,8 +1,9 @@
 """The package from Python in a few calls: train a run, open it, evaluate, diagnose, generate, export.
 
-Each function does what the command of the same name does, and keeps its numbers as records of the run. They compute
-where the run was opened, `open_run(folder, device="cuda", precision="bfloat16")`; a folder is opened on the accelerator
-where there is one, in float32. `train` takes `RunOptions(device=…)`.
+Each function does what the command of the same name does, and keeps its numbers as records of the run; but `generate`
+takes the likeliest token unless told how to draw, and goes past the context with a sliding window. They compute where
+the run was opened, `open_run(folder, device="cuda", precision="bfloat16")`; a folder is opened on the accelerator where
+there is one, in float32. `train` takes `RunOptions(device=…)`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from scse.config.use import DEPTHS, LOOPS, NEW_TOKENS
 from scse.errors import UserError
 from scse.generation import GREEDY, Depth, Generation, Sampling, continue_text
 from scse.runs import Run, open_run
-from scse.tasks import TASKS
+from scse.tasks import TASKS, plainly
 from scse.tasks.anchor import BATCHES, STEPS, Diagnose
 from scse.tasks.base import Evaluated, Selection
 from scse.tasks.columns import loops
@@ -41,11 +42,14 @@ def train(
 
 
 def evaluate(
-    run: Run | str | Path, depths: Sequence[int] = DEPTHS, selection: Selection | None = None, task: str = "perplexity"
+    run: Run | str | Path, depths: Sequence[int] = DEPTHS, selection: Selection | None = None, task: str | None = None
 ) -> Evaluated:
-    """Perplexity at each depth, all from one unroll; or what another task, such as one of your own, finds there."""
-    opened = _opened(run)
-    return TASKS.find(task).evaluate(opened, selection or Selection(show=False), loops(*depths, task=task)).keep(opened)
+    """What a task, such as one of your own, finds at each depth, all from one unroll. Without a name it is perplexity,
+    and on a run that was trained on a problem the accuracy by difficulty."""
+    opened, chosen = _opened(run), selection or Selection(show=False)
+    if task is None:
+        return plainly(opened, chosen, depths).keep(opened)
+    return TASKS.find(task).evaluate(opened, chosen, loops(*depths, task=task)).keep(opened)
 
 
 def diagnose(

@@ -9,8 +9,8 @@ import pytest
 import torch
 from test_pointwise import SILENT, TOKENS
 
+from scse.config.use import INJECTION_GAINS
 from scse.diagnostics.steering import (
-    GAINS,
     Steering,
     per_input,
     plane,
@@ -62,9 +62,9 @@ def test_turning_the_gain_scales_the_injected_source_alone(family):
     recurrence = tiny(family).recurrence
     model, ids = tiny(family), some_ids()
     before = {name: p.clone() for name, p in model.named_parameters()}
-    frames = {g: with_source_gain(model.recurrence, g).begin(model.embed(ids)) for g in GAINS}
+    frames = {g: with_source_gain(model.recurrence, g).begin(model.embed(ids)) for g in INJECTION_GAINS}
     z = torch.ones_like(frames[0.0].embedding)
-    seen = {g: model.recurrence.drive(2, z, frames[g].drive) for g in GAINS}
+    seen = {g: model.recurrence.drive(2, z, frames[g].drive) for g in INJECTION_GAINS}
     step = seen[1.0] - seen[0.0]
     assert step.abs().max() > 1e-3
     torch.testing.assert_close(seen[2.0] - seen[0.0], 2 * step)
@@ -90,12 +90,12 @@ def made_up():
     """Two inputs that drift along x; the injection adds g·t along y (and half a unit along x for the second)."""
     t = np.arange(5.0)
     paths = np.zeros((4, 2, 5, 3))
-    for g, gain in enumerate(GAINS):
+    for g, gain in enumerate(INJECTION_GAINS):
         paths[g, :, :, 0] = 4 * t
         paths[g, :, :, 1] = gain * t
         paths[g, 1, :, 0] += gain * t
     forcing = np.array([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
-    return Steering(GAINS, paths, forcing, has_source=True, trained_depth=2)
+    return Steering(INJECTION_GAINS, paths, forcing, has_source=True, trained_depth=2)
 
 
 def test_numbers_of_a_made_up_steering():

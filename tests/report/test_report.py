@@ -106,7 +106,8 @@ def test_the_page_shows_values_claims_and_gaps(page):
     assert '<span class="verdict">contradicted</span> The looped baseline is below the tuned adapter at T=8.' in flat
     assert "not all seeds yet" in flat
     assert "absolute numbers are not comparable" in flat
-    assert "<code>scse suite run toy-missing --preset mini --data wikitext-2</code>" in flat
+    (said,) = re.findall("<code>scse suite run toy-missing --preset mini (.*?)</code>", flat)
+    assert said == "--data wikitext-2 --limit 4"
     assert flat.count("<caption>") == flat.count("<table")
 
 

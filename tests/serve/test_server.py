@@ -193,6 +193,7 @@ def test_a_full_queue_is_the_clients_to_wait_for(served):
         status, answer = ask(server, "/v1/completions", GOOD)
         server.engine._reception.waiting -= 2
         assert (status, answer["error"]["type"]) == (429, "rate_limit_error")
+        assert b"scse_refused_total 1\n" in ask(server, "/metrics")[1]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +18,7 @@ from scse.suites import SUITES
 from scse.suites.evidence import Shelf, gather
 from scse.suites.needed import members, narrow
 from scse.suites.paper.tables import change
-from scse.suites.presets import find_preset
+from scse.suites.presets import find_preset, options
 from scse.suites.suite import Column, Preset, Value, evaluation, fits, values_of
 from scse.tasks import TASKS
 
@@ -279,6 +280,33 @@ def test_text_that_mini_does_not_have_is_not_replaced_by_the_runs_own():
     assert evaluation(MINI, arm, c4) is None
     assert not fits(record(arm=arm), MINI, arm, replace(c4, depth=8))
     assert find_preset("mini").corpus(arm, owt) is None, "the embedded corpus is the runs' own there"
+
+
+@pytest.mark.parametrize("name", ["mini", "paper"])
+@pytest.mark.parametrize("data", [None, "stdlib", "wikitext-2", "my corpus"])
+@pytest.mark.parametrize(("limit", "steps"), [(None, None), (64, None), (None, 2000), (7, 30)])
+def test_the_options_that_a_preset_states_make_it_again(name, data, limit, steps):
+    preset = find_preset(name, data, limit, steps)
+    words = shlex.split(" ".join(options(preset)))
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    numbers = (int(given[option]) if option in given else None for option in ("--limit", "--steps"))
+    assert find_preset(name, given.get("--data"), *numbers) == preset
+
+
+def test_suites_that_share_a_run_want_of_it_what_each_wants_alone():
+    """Even where they train it under protocols of different names, as `--steps` can make it."""
+    suites, preset = list(SUITES), find_preset("mini", steps=2000)
+    alone = {}
+    for suite in suites:
+        for member in members([suite], preset, Path("runs"), (0,)):
+            asked = alone.setdefault(member.folder, set())
+            asked |= {key(member, column) for column in member.columns if member.available(column)}
+    for member in members(suites, preset, Path("runs"), (0,)):
+        assert {key(member, column) for column in member.columns if member.available(column)} == alone[member.folder]
+
+
+def key(member, column):
+    return str(evaluation(member.preset, member.arm, column)), column.metric
 
 
 def test_steps_and_limit_make_other_runs_and_other_evaluations():

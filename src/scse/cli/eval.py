@@ -67,10 +67,10 @@ def run(args: Arguments) -> None:
 
 def evaluated(args: Arguments, opened: Run, selection: Selection) -> Evaluated | None:
     """What was asked for; None in a process that has no part in it."""
-    from scse.tasks import TASKS
+    from scse.tasks import TASKS, plainly
     from scse.tasks.accuracy import Accuracy
     from scse.tasks.columns import loops
-    from scse.tasks.perplexity import CachedPerplexity, Perplexity
+    from scse.tasks.perplexity import CachedPerplexity
 
     if args.task:
         task = TASKS.find(args.task)
@@ -78,6 +78,6 @@ def evaluated(args: Arguments, opened: Run, selection: Selection) -> Evaluated |
         return task.evaluate(opened, selection, columns) if task.spreads or opened.here.leads else None
     if args.cache:
         return CachedPerplexity().at(opened, selection, args.depths, args.cache) if opened.here.leads else None
-    if args.difficulty or opened.config.problem:
+    if args.difficulty:
         return Accuracy().at(opened, selection, args.depths, args.difficulty)
-    return Perplexity().at(opened, selection, args.depths)
+    return plainly(opened, selection, args.depths)

@@ -12,6 +12,7 @@ CEILING = 48  # the most loops of what stops by itself
 LOOPS, NEW_TOKENS = 8, 64  # of a continuation
 TEMPERATURE, TOP_P = 0.8, 0.95  # and how its tokens are drawn
 VECTOR_ORDER = 8  # of the vectors of the counterfactual theory
+INJECTION_GAINS = (0.0, 0.5, 1.0, 2.0)  # what the trained gain is multiplied by in rollouts from the anchor
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scse.config.use import INJECTION_GAINS
 from scse.data import Readable
 from scse.diagnostics.differentials import check_finite
 from scse.evaluation.perplexity import whole_windows
@@ -24,7 +25,6 @@ from scse.recurrence import Recurrence, deviation_map
 from scse.recurrence.base import anchor_of
 from scse.recurrence.drives import Injection
 
-GAINS = (0.0, 0.5, 1.0, 2.0)
 SMALLEST = 1e-30
 
 
@@ -79,9 +79,9 @@ def steer(
     e = wide.embed(ids)
     frame = wide.recurrence.begin(e)
     zero = torch.zeros_like(anchor_of(frame.anchor))
-    paths = [_rollout(with_source_gain(wide.recurrence, gain), e, steps, meter) for gain in GAINS]
+    paths = [_rollout(with_source_gain(wide.recurrence, gain), e, steps, meter) for gain in INJECTION_GAINS]
     return Steering(
-        gains=GAINS,
+        gains=INJECTION_GAINS,
         paths=np.stack(paths),
         forcing=_sequence_mean(deviation_map(wide.recurrence, 0, zero, frame)),
         has_source=bool(sources(wide.recurrence)),

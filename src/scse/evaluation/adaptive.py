@@ -176,7 +176,7 @@ class _Queue:
             before, state = hidden, states.send(state)
             hidden = state.hidden
             taken += 1
-            moved = rule.of_examples(rule.statistic(self.model, before, hidden)).cpu()
+            moved = rule.of_examples(rule.statistic(self.model, before, hidden)).cpu().double()
             done = ((moved <= threshold) | (taken >= ceiling)).nonzero().flatten()
             if len(done):
                 self._finish(who[done], taken[done], hidden[self._sent(done)])

@@ -39,7 +39,7 @@ def freeze_tokens(
         moved = states.send(state)
         state = replace(moved, z=torch.where(active[..., None], moved.z, before.z))
         taken += active
-        active &= rule.statistic(model, before.hidden, state.hidden) > threshold
+        active &= rule.statistic(model, before.hidden, state.hidden).to(wide(model.device)) > threshold
     return state, taken.cpu().numpy()
 
 

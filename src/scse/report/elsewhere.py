@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import PurePath
 
 from scse.records import Record
 from scse.suites.evidence import Shelf, gather
-from scse.suites.presets import PRESETS, find_preset
+from scse.suites.presets import PRESETS, find_preset, options
 from scse.suites.suite import Preset, Suite
 
 SHOWN = 4
@@ -69,10 +68,8 @@ def remedy(suites: Sequence[Suite], asked: str, records: Sequence[Record]) -> st
             if size.limit is None and plain.limit is not None:
                 continue  # the whole split is no choice at this preset
             for steps in (None, size.steps):
-                shelf = Shelf(records, find_preset(name, data, limit, steps))
+                preset = find_preset(name, data, limit, steps)
+                shelf = Shelf(records, preset)
                 if any(gather(suite, shelf).counts[0] for suite in suites):
-                    given = {"preset": None if name == asked else name, "data": data, "steps": steps, "limit": limit}
-                    return " ".join(
-                        f"--{option} {shlex.quote(str(value))}" for option, value in given.items() if value is not None
-                    )
+                    return " ".join([*([] if name == asked else [f"--preset {name}"]), *options(preset)])
     return ""

@@ -14,6 +14,7 @@ from scse.report.suite_figures import identifier, pictures
 from scse.report.tables import Table, difference_digits, differences, ratios, results, turned
 from scse.report.wording import INDEXED, bootstrap, interval, number, percent, plural
 from scse.suites.evidence import MISSING, Evidence, Shelf, gather
+from scse.suites.presets import options
 from scse.suites.setting import setting
 from scse.suites.suite import Preset, Suite
 
@@ -104,8 +105,7 @@ def chapter(evidence: Evidence) -> Chapter:
 
 def command(suite: Suite, preset: Preset) -> str:
     """What makes the records of a suite."""
-    corpus = f" --data {preset.data}" if preset.data else ""
-    return f"scse suite run {suite.name} --preset {preset.name}{corpus}"
+    return " ".join(["scse suite run", suite.name, "--preset", preset.name, *options(preset)])
 
 
 def remarks(evidence: Evidence) -> list[str]:

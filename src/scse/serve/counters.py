@@ -45,7 +45,6 @@ class Counters:
     flops: float = 0.0
     full_flops: float = 0.0
     full_rate: float = 0.0
-    refused: int = 0
     failures: int = 0
     ended: dict[str, int] = field(default_factory=dict)
     first_token: Histogram = field(default_factory=Histogram)

@@ -41,7 +41,7 @@ class Engine:
         self._in_step, self.head = model.recurrence.step_dependent, Head(model)
         depths = range(self.limits.loops + 1)
         self._flops = [token_flops(model.config.shape, model.recurrence.body_applications(t)) for t in depths]
-        self._reception = Reception(self.limits.queue, self.counters)
+        self._reception = Reception(self.limits.queue)
         self._reset()
 
     def _reset(self) -> None:
@@ -77,6 +77,11 @@ class Engine:
     def waiting(self) -> int:
         """Sequences that have no lane yet."""
         return self._reception.waiting
+
+    @property
+    def refused(self) -> int:
+        """How often nobody more could wait."""
+        return self._reception.refused
 
     @property
     def running(self) -> int:

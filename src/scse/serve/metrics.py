@@ -49,7 +49,7 @@ def _lines(engine: Engine) -> Iterator[str]:
         "new_token_loops": (counters.new_token_loops, "Loops behind generated tokens"),
         "decode_seconds": (counters.decode_seconds, "Spent on loops of new tokens and on the head"),
         "flops": (counters.flops, "FLOP proxies spent on new tokens"),
-        "refused": (counters.refused, "Requests turned away because the queue was full"),
+        "refused": (engine.refused, "Requests turned away because the queue was full"),
         "failures": (counters.failures, "Errors inside the engine"),
     }
     for name, (total, about) in totals.items():

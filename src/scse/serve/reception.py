@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterable
 from collections.abc import Sequence as Several
 
-from scse.serve.counters import Counters
 from scse.serve.limits import Refused
 from scse.serve.sequence import Sequence
 
@@ -15,12 +14,13 @@ from scse.serve.sequence import Sequence
 class Reception:
     """Sequences without a lane, by the group that asked for them (the answers to one request).
 
-    `bring`, `cancel` and `close` may be called from any thread, everything else by the one that computes.
+    `bring`, `cancel` and `close` may be called from any thread, everything else by the one that computes. `refused` is
+    how often nobody more could wait.
     """
 
-    def __init__(self, most: int, counters: Counters) -> None:
-        self.waiting = 0
-        self._most, self._counters = most, counters
+    def __init__(self, most: int) -> None:
+        self.waiting = self.refused = 0
+        self._most = most
         self._news = threading.Condition()
         self._arrived: deque[Sequence] = deque()
         self._queues: dict[object, deque[Sequence]] = {}
@@ -32,7 +32,7 @@ class Reception:
             if self._closed:
                 raise Refused("the server is shutting down; ask another one", 503)
             if self.waiting + len(sequences) > self._most:
-                self._counters.refused += 1
+                self.refused += 1
                 raise Refused(f"{self.waiting} sequences are waiting already; try again later", 429)
             self.waiting += len(sequences)
             self._arrived.extend(sequences)

@@ -138,7 +138,7 @@ def work_as_sent(job: Job, sent: Sent, processes: int, command: Sequence[str]) -
     turns = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
     sent.forget()
     if turns > sent.requeues:
-        result = stopped_too_often(turns)
+        result = stopped_too_often(turns - 1)  # it has not been stopped in this turn
     else:
         result = work(job) if processes == 1 else launch(sent, processes, command)
     sent.tell(result)

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from scse.config import Shape, TrainConfig, assemble
-from scse.config.use import CEILING
 from scse.devices import resolve_device
 from scse.errors import UserError
 from scse.families import FAMILIES
@@ -92,8 +91,7 @@ def evaluation_flops(member: Member, missing: Sequence[Column], config: TrainCon
     deepest: dict[tuple[str, str | None], int] = {}
     for column in missing:
         text = column.task, column.data
-        depth = CEILING if column.depth is None else column.depth
-        deepest[text] = max(deepest.get(text, 1), depth)
+        deepest[text] = max(deepest.get(text, 1), TASKS.find(column.task).loops(column))
     return sum(
         TASKS.find(task).tokens(limit, shape, member.arm.sequences) * token_flops(shape, row.body_applications(depth))
         for (task, _), depth in deepest.items()

@@ -122,7 +122,7 @@ DEPTH_TASKS = Suite(
 # Ways to train for depth: the paper's; Huginn's depths, and with terms more; and depths spread over the octaves, added
 # after Huginn's had been seen to teach the pointer chase less well (one seed).
 RECIPES: dict[str, tuple[str, Settings]] = {
-    "uniform": ("T uniform to 8, all gradients (the paper's)", {}),
+    "uniform": ("T uniform, all gradients (the paper's)", {}),
     "poisson": ("T log-normal Poisson around 8, last 4 loops", {"depths": "lognormal-poisson:8", "backprop": 4}),
     "fixed-point": (
         "… + 0.05 fixed-point",

@@ -94,9 +94,15 @@ def members(suites: Sequence[Suite], preset: Preset, runs: Path, seeds: Sequence
                     continue
                 folder = runs / preset.folder(arm) / f"seed{seed}"
                 known = found.get(folder) or Member(folder, preset, arm, seed, ())
-                wanted = [part for c in suite.columns if seed in seeds_of(arm, c) for part in c.parts()]
-                found[folder] = replace(known, columns=_united(known.columns, wanted, preset, arm))
+                found[folder] = replace(known, columns=_united(known.columns, _wanted(suite, arm, seed), preset, arm))
     return sorted(found.values(), key=lambda member: member.seed)
+
+
+def _wanted(suite: Suite, arm: Arm, seed: int) -> list[Column]:
+    """The numbers of single depths that a suite asks of an arm. Whom they concern is settled here: another suite may
+    have the same run under another protocol."""
+    asked = [c for c in suite.columns if c.concerns(arm.family, arm.protocol) and seed in seeds_of(arm, c)]
+    return [replace(part, only=(), protocols=()) for column in asked for part in column.parts()]
 
 
 def _united(known: tuple[Column, ...], more: Iterable[Column], preset: Preset, arm: Arm) -> tuple[Column, ...]:

@@ -7,6 +7,7 @@ contexts of 256 and 512 at the same number of tokens for 512 and 1,024.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 from scse.config import protocol
@@ -55,3 +56,11 @@ def find_preset(name: str, data: str | None = None, limit: int | None = None, st
     changes = {} if steps is None else {"steps": steps}
     chosen = replace(preset, changes=changes, data=data or preset.data, limit=limit or preset.limit)
     return replace(chosen, elsewhere=stand_ins(chosen.data)) if chosen.mini else chosen
+
+
+def options(preset: Preset) -> list[str]:
+    """The options of a command with which `find_preset` makes a preset of the one of its name."""
+    plain = PRESETS[preset.name]
+    own = {"data": preset.data, "steps": preset.changes.get("steps"), "limit": preset.limit}
+    usual = {"data": plain.data, "steps": None, "limit": plain.limit}
+    return [f"--{name} {shlex.quote(str(value))}" for name, value in own.items() if value != usual[name]]

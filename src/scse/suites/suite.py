@@ -20,7 +20,7 @@ from scse.problems import PROBLEMS
 from scse.records import Record
 from scse.suites.statements import Claim, Place, Printed, Value
 from scse.tasks import TASKS, Column, Where
-from scse.tasks.base import PROFILED_SEQUENCES, random_tokens
+from scse.tasks.base import PROFILED_SEQUENCES, random_tokens, short_name
 
 DEFAULT_SEEDS = (0, 1, 2)
 EXPANDED_SEEDS = (0, 1, 2, 3, 4)
@@ -183,11 +183,6 @@ def evaluation(preset: Preset, arm: Arm, column: Column) -> dict[str, Any] | Non
 def _shape(family: str, settings: tuple[tuple[str, object], ...]) -> Shape:
     """The shape of a run; every column of a row asks for it."""
     return assemble(family, {"precision": "auto", **dict(settings)}).model.shape
-
-
-def short_name(corpus: str) -> str:
-    """A corpus by its name; one at a path goes by the path's last part."""
-    return corpus.rstrip("/").rpartition("/")[2]
 
 
 def narrowed(suite: Suite, arms: Iterable[Arm], columns: Iterable[Column]) -> Suite:

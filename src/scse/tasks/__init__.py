@@ -5,6 +5,9 @@ Adding one is a module with a `Task` and a line below; a guest registers its own
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from scse.registry import Registry
 from scse.tasks.accuracy import Accuracy
 from scse.tasks.adaptive import Adaptive
@@ -15,7 +18,10 @@ from scse.tasks.costs import Pareto, Profile, Size
 from scse.tasks.exits import Exits
 from scse.tasks.perplexity import CachedPerplexity, Perplexity
 
-__all__ = ["TASKS", "Column", "Evaluated", "Selection", "Task", "Where", "record_of"]
+if TYPE_CHECKING:
+    from scse.runs import Run
+
+__all__ = ["TASKS", "Column", "Evaluated", "Selection", "Task", "Where", "plainly", "record_of"]
 
 TASKS: Registry[Task] = Registry(
     "task",
@@ -34,3 +40,8 @@ TASKS: Registry[Task] = Registry(
         Pareto(),
     ),
 )
+
+
+def plainly(run: Run, selection: Selection, depths: Sequence[int]) -> Evaluated:
+    """How good a run is at fixed depths: accuracy by difficulty on the problem it was trained on, else perplexity."""
+    return (Accuracy() if run.config.problem else Perplexity()).at(run, selection, depths)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from scse.config.use import VECTOR_ORDER
+from scse.config.use import INJECTION_GAINS, VECTOR_ORDER
 from scse.errors import UserError
 from scse.precision import EXACT
 from scse.records import records_of
@@ -108,11 +108,11 @@ class Steering(Task):
         return self.at(run, selection, max(depths_of(columns)), STEERED_INPUTS)
 
     def at(self, run: Run, selection: Selection, steps: int, inputs: int) -> Evaluated:
-        from scse.diagnostics.steering import GAINS, panels, per_input, sentence, steer, summary
+        from scse.diagnostics.steering import panels, per_input, sentence, steer, summary
         from scse.progress import progress
 
         corpus, split = selection.open(_exact(run))
-        with progress("steering", len(GAINS) * (steps + 1), "steps", enabled=selection.show) as meter:
+        with progress("steering", len(INJECTION_GAINS) * (steps + 1), "steps", enabled=selection.show) as meter:
             found = steer(run.model, split.tokens, inputs, steps, run.config.max_loops, meter)
         where = Where.of(corpus, split, replace(selection, limit=inputs))
         record = record_of(run, where.asks(self.name, steps), summary(found), split.digest, panels=panels(found))
@@ -120,6 +120,9 @@ class Steering(Task):
         if not found.has_source:
             notes.append("this recurrence has no injection with a gain of its own, so there is nothing to turn")
         return Evaluated(per_input(found), [record], f"{run.folder} from its anchor, T = {steps}", notes)
+
+    def tokens(self, limit: int | None, shape: Shape, sequences: int) -> float:
+        return STEERED_INPUTS * shape.context * len(INJECTION_GAINS)
 
 
 class Theory(Task):

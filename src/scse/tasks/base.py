@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
-from scse.config.use import BATCH
+from scse.config.use import BATCH, CEILING
 from scse.errors import UserError
 from scse.precision import EXACT
 from scse.records import FILE, Record, append_records, identity, new_record
@@ -122,6 +122,11 @@ class Where:
         return {**stated, "depth": depth, "task": task, "adaptive": None, **more}
 
 
+def short_name(corpus: str) -> str:
+    """A corpus by its name, as records call it; one at a path goes by the path's last part."""
+    return corpus.rstrip("/").rpartition("/")[2]
+
+
 def random_tokens(sequences: int, length: int) -> str:
     """What a record calls random tokens that were read in the place of a text."""
     return f"random {sequences} × {length}"
@@ -171,6 +176,10 @@ class Task(ABC):
     def tokens(self, limit: int | None, shape: Shape, sequences: int) -> float:
         """How many tokens go through the model, for planning."""
         return WHOLE_SPLIT if limit is None else limit * shape.context
+
+    def loops(self, column: Column) -> int:
+        """How many loops each of them takes, for planning."""
+        return CEILING if column.depth is None else column.depth
 
 
 def depths_of(columns: Sequence[Column]) -> list[int]:

@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from scse.tasks.base import Column, Evaluated, Selection, Task, Where, by_depth, depths_of, distinct, infers
+from scse.tasks.base import (
+    Column,
+    Evaluated,
+    Selection,
+    Task,
+    Where,
+    by_depth,
+    depths_of,
+    distinct,
+    infers,
+    short_name,
+)
 
 if TYPE_CHECKING:
     from scse.config.model import Shape
@@ -42,7 +53,7 @@ class Completion(Task):
         partial = run.partial({"task": self.name, "text": digest, "batch": selection.batch, "depths": depths})
         with progress("completing", len(examples), "passages", enabled=selection.show) as meter:
             results = complete(run.model, examples, depths, selection.batch, meter, partial)
-        where = Where(data, selection.split, selection.limit, selection.tag)
+        where = Where(short_name(data), selection.split, selection.limit, selection.tag)
         return by_depth(run, where, self.name, results, digest)
 
     def tokens(self, limit: int | None, shape: Shape, sequences: int) -> float:

@@ -52,6 +52,9 @@ class Exits(Task):
     def tokens(self, limit: int | None, shape: Shape, sequences: int) -> float:
         return 2.0 * (WHOLE_SPLIT if limit is None else limit * shape.context)
 
+    def loops(self, column: Column) -> int:
+        return DEEPEST
+
 
 def _train_gate(run: Run, selection: Selection) -> None:
     """A gate with the settings that 'scse train-exit' has by default, kept beside the run as that does."""
