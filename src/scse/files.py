@@ -39,6 +39,12 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def put(path: Path, content: str | bytes) -> None:
+    """Write a file anew: readers see the old content or all of the new, also after a crash."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+
+
 @contextlib.contextmanager
 def replacing_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path`; on success it becomes `path`, which must not exist or be empty.
@@ -148,8 +154,7 @@ UNSEALED = 1  # the format of the first files, which carried no hash of themselv
 
 
 def write_json(path: Path, data: Any) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    put(path, json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
+from typing import Any
 
 import torch
 
@@ -43,6 +45,7 @@ KERNELS = {
     "aten::addmm": "matrix products",
     "aten::bmm": "matrix products",
     "aten::mkldnn_linear": "matrix products",
+    "mkldnn::_linear_pointwise": "matrix products",
     "aten::_scaled_dot_product_flash_attention_for_cpu": "attention",
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": "attention",
     "aten::_flash_attention_forward": "attention",
@@ -56,10 +59,16 @@ KERNELS = {
 }
 
 
+def _profiled(**options: Any) -> torch.profiler.profile:
+    """torch's profiler, which announces itself on stderr unless told not to."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    return torch.profiler.profile(**options)
+
+
 def time_by_kind(piece: Callable[[], object], device: torch.device = CPU) -> dict[str, float]:
     """The share of the time that goes to each kind of kernel, largest first."""
     activity, on_cpu = torch.profiler.ProfilerActivity, device.type == "cpu"
-    with torch.profiler.profile(activities=[activity.CPU] if on_cpu else [activity.CPU, activity.CUDA]) as profile:
+    with _profiled(activities=[activity.CPU] if on_cpu else [activity.CPU, activity.CUDA]) as profile:
         piece()
         synchronise(device)
     seconds: dict[str, float] = {}
@@ -94,7 +103,7 @@ def peak_bytes(piece: Callable[[], object], device: torch.device = CPU) -> int:
     if device.type != "cpu":
         stood = device_peak(lambda: None, device)
         return device_peak(piece, device) - stood
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    with _profiled(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         piece()
     results = profile.profiler.kineto_results if profile.profiler else None
     assert results is not None

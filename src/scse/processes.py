@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -40,17 +40,8 @@ class World:
 
     def any(self, *flags: bool) -> list[bool]:
         """For each flag whether it is set on any process."""
-        return [total > 0 for total in self._totals(map(float, flags))]
-
-    def total(self, value: float) -> float:
-        """The sum of a number over all processes."""
-        return self._totals([value])[0]
-
-    def _totals(self, values: Iterable[float]) -> list[float]:
-        tensor = torch.tensor(list(values), dtype=torch.float64, device=self.device)
-        if self.size > 1:
-            dist.all_reduce(tensor)
-        return tensor.tolist()
+        found = self.summed(torch.tensor(flags, dtype=torch.int64, device=self.device))
+        return [count > 0 for count in found.tolist()]
 
     def summed(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all processes, where it lies."""

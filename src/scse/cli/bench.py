@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import asdict
 from typing import Any
 
@@ -26,8 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: Arguments) -> None:
-    # torch's profiler, which counts the memory, announces itself on stderr unless told not to.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     from scse.bench.compiling import CompilingBench
     from scse.bench.evaluation import EvaluationBench
     from scse.bench.generation import DecodingBench

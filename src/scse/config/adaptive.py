@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from scse.config.use import BATCH, CEILING
+from scse.config.use import BATCH, CEILING, RULE
 
 EXAMPLE_MODES = ("offline", "online")
 MODES = (*EXAMPLE_MODES, "token")
@@ -20,7 +20,7 @@ class AdaptiveSettings:
     are chosen on, spread over the split. None is all of them.
     """
 
-    rule: str = "update"
+    rule: str = RULE
     budgets: tuple[float, ...] = (8, 16, 24)
     quality: float | None = None
     ceiling: int = CEILING

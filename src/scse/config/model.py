@@ -140,6 +140,7 @@ def _check_type(name: str, value: object, kind: str) -> None:
         raise UserError(f"'{name}' in a model configuration must be {wanted}, got {value!r}")
 
 
+DEFAULT_SCALE = "mini"
 SCALES: dict[str, Shape] = {
     "mini": Shape(width=128, heads=4, ff_width=512, vocabulary=4096),
     "22m": Shape(width=384, heads=6, ff_width=1536),

@@ -13,10 +13,10 @@ from typing import Any
 
 from scse.catalogue import typed_like
 from scse.config.depths import PER_SEQUENCE, SAMPLERS, parse_depths
-from scse.config.model import GPT2_VOCABULARY, ModelConfig, Shape, scale
+from scse.config.model import DEFAULT_SCALE, GPT2_VOCABULARY, ModelConfig, Shape, scale
 from scse.config.objective import EXPECTED, TERMS_TABLE, canonical_objective, parse_objective
 from scse.config.training import TrainConfig
-from scse.data import CORPORA, absolute_corpus
+from scse.data import CORPORA, DataConfig, absolute_corpus
 from scse.data.tokenizer import WORDS, trained_size
 from scse.errors import UserError, unknown_name
 from scse.families import FAMILIES
@@ -39,9 +39,9 @@ def assemble(family: str, settings: Mapping[str, object]) -> TrainConfig:
     `scale`, `data` and `tokenizer` name a shape, a corpus and a tokenizer; all else overrides one field.
     """
     given = dict(settings)
-    shape = scale(str(given.pop("scale", "mini")))
+    shape = scale(str(given.pop("scale", DEFAULT_SCALE)))
     row = FAMILIES.find(family)
-    corpus = absolute_corpus(str(given.pop("data", "stdlib")))
+    corpus = absolute_corpus(str(given.pop("data", DataConfig.corpus)))
     training: dict[str, Any] = {"corpus": corpus}
     problem_options: list[str] = []
     _resolve_depths(given)

@@ -9,6 +9,7 @@ from scse.errors import UserError
 DEPTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48)  # of an evaluation
 BATCH = 32  # windows at a time
 CEILING = 48  # the most loops of what stops by itself
+RULE = "update"  # by which it stops: the paper's
 LOOPS, NEW_TOKENS = 8, 64  # of a continuation
 TEMPERATURE, TOP_P = 0.8, 0.95  # and how its tokens are drawn
 VECTOR_ORDER = 8  # of the vectors of the counterfactual theory

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from scse.errors import UserError
-from scse.files import content_hash, expand, file_hash, replacing, sweep
+from scse.files import content_hash, expand, file_hash, put, replacing, sweep
 from scse.locks import ALONE, AT_ONCE, take_lock
 
 log = logging.getLogger("scse")
@@ -123,7 +123,7 @@ class Artifact:
         if size >= TRUSTED_FROM_BYTES:
             body["state"] = [size, changed]
             body[SEAL] = content_hash(body)
-        write_atomically(self.folder / self.meta_name, json.dumps(body, indent=1).encode())
+        put(self.folder / self.meta_name, json.dumps(body, indent=1))
 
     def _expected(self) -> dict[str, Any]:
         return {"format": CACHE_FORMAT, **self.facts}
@@ -165,12 +165,6 @@ def check(root: Path) -> Iterator[tuple[Path, str]]:
 
 def _product(count: object, item_bytes: int) -> int:
     return count * item_bytes if isinstance(count, int) else -1
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file: readers see the old content or all of the new, also after a crash."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
 
 
 @contextlib.contextmanager

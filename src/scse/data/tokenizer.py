@@ -12,10 +12,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scse.data.cache import write_atomically
 from scse.data.interruptible import interruptible
 from scse.errors import UserError, unknown_name
-from scse.files import expand
+from scse.files import expand, put
 from scse.layout import TOKENIZER_FILE
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class Tokenizer:
         """Write `tokenizer.json`, which `load_tokenizer` and the `tokenizers` package read."""
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
-            write_atomically(Path(folder) / TOKENIZER_FILE, self.serialised())
+            put(Path(folder) / TOKENIZER_FILE, self.serialised())
         except OSError as error:
             raise UserError(f"cannot write {Path(folder) / TOKENIZER_FILE}: {error.strerror}") from None
 

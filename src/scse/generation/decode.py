@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from scse.config.use import RULE
 from scse.devices import send
 from scse.errors import UserError
 from scse.evaluation.rules import RULES, Codas, ExitRule
 from scse.generation.views import CacheView
 from scse.model import LoopedLM, State
 
-PAPERS_RULE = RULES.find("update")
+PAPERS_RULE = RULES.find(RULE)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import Cache, GenerationConfig, GenerationMixin, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
+from scse.config.use import RULE
 from scse.errors import UserError
 from scse.evaluation.rules import RULES
 from scse.files import share
@@ -161,7 +162,7 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
         logits_to_keep: int | Tensor = 0,
         num_loops: int | Sequence[int] | Tensor | None = None,
         exit_threshold: float | None = None,
-        exit_rule: str = "update",
+        exit_rule: str = RULE,
         num_items_in_batch: Tensor | int | None = None,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
         """Logits after `num_loops` loops; with labels, the mean loss of predicting each from those before it.

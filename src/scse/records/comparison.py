@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from scse.config.use import RULE
 from scse.files import content_hash
 from scse.records import Record
 from scse.records.statistics import Summary, at_equal_compute, summarise
@@ -201,7 +202,7 @@ def _adaptive(how: Mapping[str, Any] | None) -> str:
     """'adaptive 8 offline', with whatever else is not usual."""
     if not how:
         return ""
-    usual = {"rule": "update", "calibrated_on": "validation"}
+    usual = {"rule": RULE, "calibrated_on": "validation"}
     rest = {name: value for name, value in how.items() if name not in ("budget", "mode") and usual.get(name) != value}
     words = [how.get("budget"), how.get("mode")]
     return " ".join(["adaptive", *(str(word) for word in words if word is not None), *filter(None, [_told(rest)])])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from scse.errors import UserError
-from scse.files import find_below, replacing
+from scse.files import find_below, put
 from scse.records import FILE, Record
 from scse.report import latex, markdown
 from scse.report.diagrams import diagrams
@@ -29,17 +29,12 @@ def write_report(
     parts = chapters(suites, preset, records)
     drawings = diagrams()
     for part in parts:
-        put(out / "tables" / f"{part.name}.md", markdown_file(part).encode())
-        put(out / "tables" / f"{part.name}.tex", latex_file(part).encode())
+        put(out / "tables" / f"{part.name}.md", markdown_file(part))
+        put(out / "tables" / f"{part.name}.tex", latex_file(part))
     for figure in [*drawings, *(figure for part in parts for figure in part.figures)]:
         put_figure(out / "figures", figure)
-    put(out / "index.html", page(parts, drawings, preset, origin(records), links).encode())
+    put(out / "index.html", page(parts, drawings, preset, origin(records), links))
     return parts
-
-
-def put(path: Path, content: bytes) -> None:
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
 
 
 def put_figure(folder: Path, figure: Rendered) -> None:
@@ -47,7 +42,7 @@ def put_figure(folder: Path, figure: Rendered) -> None:
     png, svg = folder / f"{figure.name}.png", folder / f"{figure.name}.svg"
     if figure.svg:
         put(png, figure.png)
-        put(svg, figure.svg_file.encode())
+        put(svg, figure.svg_file)
     else:
         png.unlink(missing_ok=True)
         svg.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 
 from scse.config import TrainConfig, differences
 from scse.errors import UserError
-from scse.files import read_json, read_sealed, replacing, sweep, write_sealed
+from scse.files import put, read_json, read_sealed, sweep, write_sealed
 from scse.layout import CHECKPOINTS, CONFIG_FILE, METRICS_FILE, MODEL, WEIGHTS_FILE
 from scse.locks import ALONE, AT_ONCE, take_lock
 from scse.provenance import provenance
@@ -174,8 +174,7 @@ class Metrics:
         kept = [
             line for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines() if _step(line) <= step
         ]
-        with replacing(self.path) as temporary:
-            temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        put(self.path, "".join(f"{line}\n" for line in kept))
 
     def __enter__(self) -> Self:
         return self

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from scse.config.use import RULE
 from scse.data import Tokenizer
 from scse.errors import unknown_name
 from scse.evaluation.rules import RULES
@@ -44,7 +45,7 @@ class Defaults:
     """What a request gets that does not say."""
 
     loops: int
-    rule: str = "update"
+    rule: str = RULE
     threshold: float | None = None
     deadline: float | None = None
 

@@ -50,8 +50,13 @@ def chase_arm(family: str, label: str = "", name: str = "", group: str = "", **c
     return Arm(*about, settings={**CHASE, **changes}, mini=chase(MINI_STEPS) | CHASE | changes)
 
 
+def kept(text: str, arm: str, depth: int) -> Claim:
+    """An arm answers as much at the deepest as at this depth, to one point."""
+    return Claim(text, arm, (arm,), (answers(None, FAR).header,), against=(answers(None, depth).header,), within=1.0)
+
+
 _LIMIT, _ALL = answers(HOPS, FULL_DEPTH).header, answers(None, FULL_DEPTH).header
-_SHALLOW, _DEEP = answers(None, 1).header, answers(None, FAR).header
+_SHALLOW = answers(None, 1).header
 _FURTHER = answers(TWICE, 16).header
 _LOOPED = ("looped", "channel-gate", "leak", "tuned-adapter", "step-adapter", "scse", "sc-cond")
 _RIVALS = ("parcae", "orthogonal-injection", "huginn", "centred-parcae", "scse-recall")
@@ -99,21 +104,9 @@ DEPTH_TASKS = Suite(
             (_FURTHER,),
             lower=False,
         ),
-        Claim(
-            f"SCSE keeps its accuracy at T = {FAR} (within 1 point of T = {FULL_DEPTH})",
-            "scse",
-            ("scse",),
-            (_DEEP,),
-            against=(_ALL,),
-            within=1.0,
-        ),
-        Claim(
-            f"Parcae keeps its accuracy at T = {FAR} (within 1 point of T = {FULL_DEPTH})",
-            "parcae",
-            ("parcae",),
-            (_DEEP,),
-            against=(_ALL,),
-            within=1.0,
+        *(
+            kept(f"{name} keeps its accuracy at T = {FAR} (within 1 point of T = {FULL_DEPTH})", arm, FULL_DEPTH)
+            for name, arm in (("SCSE", "scse"), ("Parcae", "parcae"))
         ),
     ),
     figure="accuracy-response",
@@ -193,14 +186,7 @@ DEPTH_TRAINING_CHASE = Suite(
     arms=tuple(arm for family in _TRAINED for arm in _recipes(family, chase=True)),
     columns=(*(answers(HOPS, depth) for depth in (8, FAR)), *(answers(None, depth) for depth in (1, 8, 16, FAR))),
     claims=tuple(
-        Claim(
-            f"SCSE, {RECIPES[recipe][0]}: T = {FAR} is within 1 point of T = 8",
-            f"scse-{recipe}",
-            (f"scse-{recipe}",),
-            (answers(None, FAR).header,),
-            against=(answers(None, 8).header,),
-            within=1.0,
-        )
+        kept(f"SCSE, {RECIPES[recipe][0]}: T = {FAR} is within 1 point of T = 8", f"scse-{recipe}", 8)
         for recipe in RECIPES
     ),
     figure="accuracy-response",
@@ -227,13 +213,10 @@ DEPTH_TRAINING_SMALL = Suite(
     ),
     claims=(
         *(
-            Claim(
+            kept(
                 f"SCSE, {RECIPES[recipe][0]}: T = {FAR} is within 1 point of T = {_SMALL_DEPTH}",
                 f"scse-{recipe}",
-                (f"scse-{recipe}",),
-                (_SMALL_FAR,),
-                against=(_SMALL_ALL,),
-                within=1.0,
+                _SMALL_DEPTH,
             )
             for recipe in _SMALL_RECIPES
         ),

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from scse.families import FAMILIES
+from scse.suites.depth import STEPS
 from scse.suites.statements import Claim
 from scse.suites.suite import Arm, Column, Settings, Suite
 from scse.tasks.columns import diagnosed, loops, right
@@ -24,9 +25,6 @@ from scse.tasks.columns import diagnosed, loops, right
 TEXT, CHASE = "wikitext-2", "pointer-chase"
 # The suffix of a row's name, and its headings, by protocol.
 WORDS = {CHASE: ("chase", "Pointer chase"), TEXT: ("text", "WikiText-2")}
-# On text long enough for loops to have learnt something from the context at this size (results/README.md), on the chase
-# as long as its protocol says.
-MINI: dict[str, Settings] = {CHASE: {"steps": 2000, "depth_warmup": 1000}, TEXT: {"steps": 2000}}
 # What one d×d matrix takes of the feed-forward width: a third of the width, at the paper's size, in miniature, and of
 # the model of the pointer chase.
 WIDTHS = {"paper": (1536, 384), "mini": (512, 128), CHASE: (256, 64)}
@@ -58,7 +56,8 @@ class Row:
             label=self.label or FAMILIES.find(self.family).label,
             group=f"{heading}: {group}",
             settings={**self.settings("paper" if on_text else CHASE), **(changes or {})},
-            mini={**(self.settings("mini") if on_text else {}), **MINI[protocol]},
+            # Long enough for loops to have learnt something from the context at this size (results/README.md).
+            mini={**self.settings("mini"), "steps": STEPS} if on_text else {},
         )
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from scse.errors import UserError
-from scse.files import read_json, replacing, write_json
+from scse.files import put, read_json, write_json
 from scse.suites.outcome import Outcome, Result
 from scse.suites.slurm import TERMINATED, Queued, Slurm, sbatch_words
 
@@ -139,8 +139,7 @@ def send(slurm: Slurm, runs: Path, members: Sequence[str], sending: Sending) -> 
     """Submit some members as one array: Slurm takes all of them, or refuses all."""
     submission = write_submission(runs, members, sending.requeues)
     folder = submission[0].folder
-    with replacing(folder / SCRIPT) as temporary:
-        temporary.write_text(_script(folder, sending), encoding="utf-8")
+    put(folder / SCRIPT, _script(folder, sending))
     most = f"%{sending.parallel}" if sending.parallel else ""
     own = [f"--job-name={submission[0].key[0]}", f"--array=0-{len(submission) - 1}{most}", "--open-mode=append"]
     try:

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from scse.config import assemble, protocol
-from scse.suites.suite import Arm, Preset, Suite, short_name
+from scse.data import DataConfig
+from scse.suites.suite import Arm, Preset, Suite
+from scse.tasks.base import short_name
 
 # As the paper writes them.
 CORPORA = {"wikitext-2": "WikiText-2", "wikitext-103": "WikiText-103", "openwebtext": "OpenWebText", "c4": "English C4"}
@@ -27,7 +29,7 @@ def setting(suite: Suite, preset: Preset) -> str:
 def in_the_paper(suite: Suite) -> str:
     """'WikiText-103, 22M, 50M and 95.6M'"""
     settings = [protocol(name) for name in _protocols(suite.arms)]
-    corpora = (str(chosen.get("data", "stdlib")) for chosen in settings)
+    corpora = (str(chosen.get("data", DataConfig.corpus)) for chosen in settings)
     return f"{_listed(CORPORA.get(name, name) for name in corpora)}, {_listed(map(_size, settings))}"
 
 
@@ -83,7 +85,7 @@ def _facts(arm: Arm, preset: Preset) -> Facts:
     settings = preset.settings(arm)
     shape = assemble(arm.family, settings).model.shape
     return {
-        "data": short_name(str(settings.get("data", "stdlib"))),
+        "data": short_name(str(settings.get("data", DataConfig.corpus))),
         "width": shape.width,
         "context": shape.context,
         "steps": f"{int(str(settings['steps'])):,}",

@@ -15,6 +15,8 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from scse.config import Shape, assemble, protocol, trained_as
+from scse.config.model import DEFAULT_SCALE
+from scse.data import DataConfig
 from scse.files import safe_name
 from scse.problems import PROBLEMS
 from scse.records import Record
@@ -118,7 +120,7 @@ class Preset:
         """The folder of an arm's runs, the same for every suite that shares them: readable, and unambiguous."""
         settings = self.settings(arm)
         digest = hashlib.sha256(json.dumps([arm.family, settings], sort_keys=True).encode()).hexdigest()[:6]
-        return f"{arm.family}-{settings.get('scale', 'mini')}-{safe_name(short_name(self._own(arm)))}-{digest}"
+        return f"{arm.family}-{settings.get('scale', DEFAULT_SCALE)}-{safe_name(short_name(self._own(arm)))}-{digest}"
 
     def corpus(self, arm: Arm, column: Column) -> str | None:
         """The corpus an arm's column is evaluated on, None where this preset has none for it."""
@@ -133,7 +135,7 @@ class Preset:
         return column.split if column.data is None or self.elsewhere is None else "test"
 
     def _own(self, arm: Arm) -> str:
-        return str(self.settings(arm).get("data", "stdlib"))
+        return str(self.settings(arm).get("data", DataConfig.corpus))
 
 
 def seeds_of(arm: Arm, column: Column) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
 """What a task is: a way to evaluate a run, and what tells one evaluation from another. No torch here.
 
-A task is one object. It runs an evaluation and makes records of it; it says what identifies each record, from the same
-function when it writes one and when a suite looks for one; and it says how many tokens it reads, for planning. What
-needs torch is imported where it is used, so that suites and reports can ask without loading it.
+A task is one object. It runs an evaluation and makes records of it; it says what identifies the record behind a column,
+so that a suite finds it; and it says how many tokens it reads and how deep, for planning. What needs torch is imported
+where it is used, so that suites and reports can ask without loading it.
 """
 
 from __future__ import annotations

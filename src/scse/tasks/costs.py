@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -58,8 +57,6 @@ class Profile(Task):
     ) -> Evaluated:
         from scse.evaluation.profile import profile
 
-        # torch's profiler, which counts the memory, announces itself on stderr unless told not to.
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         length = length or run.config.model.shape.context
         results = profile(run.model, distinct(depths), batch, length, repeats, show)
         where = Where(random_tokens(batch, length), "", tag=tag)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from scse.config.use import ExitTraining
+from scse.config.use import RULE, ExitTraining
 from scse.tasks.adaptive import calibration_windows
 from scse.tasks.base import WHOLE_SPLIT, Column, Evaluated, Selection, Task, Where, record_of, title_of
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 QUALITY = 0.5  # percent of perplexity that an exit may cost
 DEEPEST = 16  # of the fixed depths that a rule may replace
-RULE = "update"
 GATE = "gate"
 
 
