@@ -225,6 +225,23 @@ def test_huginn(tmp_path):
             torch.testing.assert_close(model(ids, loops)[row], wanted, rtol=0, atol=2e-4)
 
 
+def test_what_a_configuration_of_huginn_leaves_out_follows_from_its_width(tmp_path):
+    bare = {name: value for name, value in HUGINN.items() if name not in ("init_values", "num_attention_heads")}
+    model, _ = read_foreign(written(tmp_path / "theirs", {**bare, "n_heads": 3}, huginn_weights()), "huginn")
+    assert model.config.shape.embed_scale == pytest.approx(math.sqrt(24))
+    assert model.config.shape.init_std == pytest.approx(math.sqrt(2 / (5 * 24)))
+    assert model.config.options["start"] == "noise"
+    (tmp_path / "theirs" / "config.json").write_text(json.dumps({**HUGINN, "state_init": "zero"}))
+    assert read_foreign(tmp_path / "theirs", "huginn")[0].config.options["start"] == "zero"
+
+
+def test_where_ouro_states_its_rotation(tmp_path):
+    apart = {name: value for name, value in OURO.items() if name != "rope_theta"}
+    stated = {**apart, "rope_parameters": {"rope_theta": 1000.0, "rope_type": "default"}}
+    model, _ = read_foreign(written(tmp_path / "theirs", stated, ouro_weights()), "ouro")
+    assert model.config.shape.rope_base == 1000.0
+
+
 @torch.no_grad()
 def test_parcae(tmp_path):
     weights = parcae_weights()
@@ -369,6 +386,19 @@ def test_what_cannot_be_read_is_named(tmp_path):
         (folder / "config.json").write_text(json.dumps(PARCAE | change))
         with pytest.raises(UserError, match=message):
             read_foreign(folder, "parcae")
+    for source, config, changes in [
+        ("huginn", HUGINN, [("model_type", "gpt2"), ("norm_class_name", "LayerNorm"), ("qk_norm", True)]),
+        ("huginn", HUGINN, [("clip_qkv", 5.0), ("logit_softcap", 30.0), ("state_init", "embed")]),
+        ("ouro", OURO, [("layer_types", ["sliding_attention"] * 2), ("partial_rotary_factor", 0.5)]),
+        ("ouro", OURO, [("attention_bias", True), ("model_type", "llama")]),
+    ]:
+        for name, value in changes:
+            (folder / "config.json").write_text(json.dumps({**config, name: value}))
+            with pytest.raises(UserError, match=f"this model has {name}="):
+                read_foreign(folder, source)
+    (folder / "config.json").write_text(json.dumps({**OURO, "rope_parameters": {"rope_theta": 7.0}}))
+    with pytest.raises(UserError, match="rope_theta=7"):
+        read_foreign(folder, "ouro")
     (folder / "config.json").write_text(json.dumps(PARCAE))
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(UserError, match="is a pickle, which is not opened"):

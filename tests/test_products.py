@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.autograd import forward_ad
+from torch.utils.flop_counter import FlopCounterMode
 
 from scse.generation import Depth, KVCache, settle
 from scse.nn import products
@@ -20,6 +21,7 @@ from scse.nn.products import (
     Int8Linear,
     Linear,
     last_outputs,
+    of_part,
     product,
 )
 from scse.persistence import load_model, save_model
@@ -124,6 +126,38 @@ def test_onednn_is_left_aside_where_derivatives_are_asked_for(onednn):
         assert not onednn
         linear(x)
     assert len(onednn) == 1
+
+
+@torch.no_grad()
+def test_onednn_is_left_aside_for_whoever_looks_on_or_switches_it_off(onednn):
+    linear, x = Linear(40, 48), drawn(6, 40)
+    exact = F.linear(x, linear.weight, linear.bias)
+    torch.testing.assert_close(torch.jit.trace(linear, (x,), check_trace=False)(x), exact)
+    torch.testing.assert_close(torch.fx.symbolic_trace(linear)(x), exact)
+    with FlopCounterMode(display=False) as counter:
+        linear(x)
+    assert counter.get_total_flops() == 2 * 6 * 40 * 48
+    torch.backends.mkldnn.set_flags(False)
+    try:
+        linear(x)
+    finally:
+        torch.backends.mkldnn.set_flags(True)
+    torch.testing.assert_close(product(x, linear.weight.detach().to_sparse()), x @ linear.weight.t())
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        linear(drawn(6, 41))
+    assert not onednn
+    for bias in (drawn(96)[::2], drawn(48, 4)[:, 1]):
+        torch.testing.assert_close(product(x, linear.weight, bias), F.linear(x, linear.weight, bias))
+    assert len(onednn) == 2
+
+
+def test_a_part_of_the_inputs_goes_through_whatever_stands_for_the_map():
+    linear, x = nn.Linear(12, 5, bias=False), drawn(3, 4)
+    other = nn.Sequential(linear)
+    for begin in (0, 4, 8):
+        expected = x @ linear.weight[:, begin : begin + 4].t()
+        torch.testing.assert_close(of_part(linear, x, begin, 12), expected)
+        torch.testing.assert_close(of_part(other, x, begin, 12), expected)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import islice
 
@@ -240,8 +241,9 @@ class TestQualityTarget:
         found = Trace(statistics, nll, 2)
         assert exit_depths(statistics, calibrate_quality(found, 0.0)).tolist() == [1, 2]
         assert exit_depths(statistics, calibrate_quality(found, 70.0)).tolist() == [1, 1]
-        with pytest.raises(UserError, match="must not be negative"):
-            calibrate_quality(found, -1.0)
+        for percent in (-1.0, math.nan, math.inf):
+            with pytest.raises(UserError, match="must not be negative"):
+                AdaptiveSettings(quality=percent)
 
     def test_where_nobody_stops_the_last_depth_is_kept(self):
         """The last depth is the best, and the least likely to stop there."""

@@ -169,12 +169,14 @@ def test_adaptive_to_a_quality_target(trained, copy, capsys):
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (["--budgets", "50"], "a budget of 50 is above the ceiling of 48; raise --ceiling"),
+        (["--budgets", "50"], "a budget of 50 is above the ceiling of 48 loops; raise it"),
         (["--rule", "updat"], "did you mean 'update'?"),
         (["--mode", "offlin"], "did you mean 'offline'?"),
         (["--ceiling", "0"], "--ceiling must be at least 1"),
         (["--quality", "1", "--mode", "token"], "whole examples"),
         (["--quality", "much"], "invalid float value"),
+        (["--quality", "nan"], "a quality target must not be negative, and a number"),
+        (["--quality", "1", "--budgets", "2"], "--budgets and --quality each say"),
     ],
 )
 def test_adaptive_mistakes(trained, copy, capsys, extra, message):

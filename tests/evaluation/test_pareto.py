@@ -78,7 +78,8 @@ def test_the_command_draws_and_marks_the_best(tmp_path, capsys):
     assert "<svg" in picture.read_text()
     kept = read_records([tmp_path / "scse" / "records.jsonl"])
     assert [record.identity["adaptive"] for record in kept[:2]] == [None, None]
-    assert kept[2].identity["adaptive"] == AdaptiveSettings(ceiling=4).identity(2, "online"), "what was asked for alone"
+    asked = AdaptiveSettings(budgets=(2,), ceiling=4).identity(2, "online")
+    assert kept[2].identity["adaptive"] == asked, "what was asked for alone"
     assert main(["pareto", *runs, *options]) == 0
     assert "Picture" not in capsys.readouterr().out
     assert len(read_records([tmp_path / "scse" / "records.jsonl"])) == 3, "the same evaluations again"

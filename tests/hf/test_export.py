@@ -23,9 +23,10 @@ import scse.hf
 from runs import run, write_corpus
 from runs import scse as command
 from scse.cli import main as in_process
+from scse.config import assemble
 from scse.errors import RunFailure, UserError
 from scse.evaluation.completion import complete, last_word_completions
-from scse.hf.export import export
+from scse.hf.export import export, made_of
 from scse.hf.remote import by_homes
 from scse.runs import open_run
 
@@ -367,6 +368,28 @@ def test_our_tasks_are_added_to_lm_evals_command_line(monkeypatch, arguments, ad
     monkeypatch.setattr(theirs, "cli_evaluate", lambda: seen.extend(sys.argv[1:]))
     main()
     assert seen == arguments + (["--include_path", str(TASKS)] if added else [])
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "said"),
+    [
+        (
+            "scse",
+            {},
+            ["One Transformer block, applied `num_loops` times", "trained at depths 1 to 8."],
+        ),
+        (
+            "huginn",
+            {"prelude": 1, "core": 2, "coda": 3, "depths": "fixed:6"},
+            ["2 Transformer blocks, applied", "1 before the loops and 3 after the loops applied once", "at depth 6."],
+        ),
+        ("looped", {"depths": "poisson:4/sequence"}, ["depths drawn as `poisson:4/sequence`"]),
+        ("unshared-3", {}, ["One Transformer block for each of 3 steps, which share no weights."]),
+    ],
+)
+def test_the_card_says_what_is_looped_and_how_deep_it_was_trained(family, settings, said):
+    text = made_of(assemble(family, {"steps": 1, **settings}))
+    assert [part for part in said if part not in text] == []
 
 
 def test_the_card_says_when_the_text_to_measure_on_is_gone(folders, tmp_path, capsys):

@@ -128,6 +128,37 @@ def test_depth_comes_from_the_call_then_the_generation_config_then_the_model():
     assert depth_of(shell.generate(ids, **plain, num_loops=9)) == [9]
 
 
+def test_a_negative_label_does_not_count_and_half_a_loop_is_refused():
+    shell, _ = dressed("scse")
+    ids = some_ids(1, 9)
+    losses = []
+    for ignored in (-100, -1):
+        labels = ids.clone()
+        labels[0, 3] = ignored
+        losses.append(shell(ids, labels=labels).loss)
+    assert losses[0] == losses[1]
+    for wrong in (2.5, "2", [1.5]):
+        with pytest.raises(UserError, match="num_loops must be a whole number"):
+            shell(ids, num_loops=wrong)
+
+
+def test_an_adapter_of_any_linear_map_is_trained_where_the_map_would_be(family):
+    import peft
+
+    shell, _ = dressed(family, dtype=torch.float32)
+    ids = some_ids()
+    shell.train()(input_ids=ids, labels=ids, num_loops=3).loss.backward()
+    trained = {name for name, p in shell.named_parameters() if p.grad is not None and p.grad.any()}
+    shell.zero_grad()
+    tuned = peft.get_peft_model(shell, peft.LoraConfig(r=2, target_modules="all-linear")).train()
+    tuned(input_ids=ids, labels=ids, num_loops=3).loss.backward()
+    adapters = {name.split(".lora_B")[0]: p.grad for name, p in tuned.named_parameters() if ".lora_B" in name}
+    used = {name.removeprefix("base_model.model.") for name, g in adapters.items() if g is not None and g.any()}
+    adapted = {name.removeprefix("base_model.model.") for name in adapters}
+    assert adapted & {name.removesuffix(".weight") for name in trained} <= used
+    assert adapted
+
+
 @torch.no_grad()
 def test_early_exit_and_depth_per_row_in_generate():
     shell, model = dressed("scse", spread=0.08)

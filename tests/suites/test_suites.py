@@ -14,6 +14,7 @@ from scse.config import assemble, protocol, trained_as
 from scse.errors import UserError
 from scse.records import identity, new_record
 from scse.report.claims import TIMED
+from scse.report.page import mixed_precisions
 from scse.suites import SUITES
 from scse.suites.evidence import Shelf, gather
 from scse.suites.needed import members, narrow
@@ -251,6 +252,24 @@ def test_the_record_of_a_cell_fits_it():
 )
 def test_a_record_that_differs_in_anything_does_not_fit(changes):
     assert not fits(record(**changes), MINI, ARM, COLUMN)
+
+
+def test_of_two_precisions_a_cell_shows_one_whatever_the_order_and_the_page_says_so():
+    exact, rounded = (record(precision=kind, metrics={"ppl": x}) for kind, x in (("float32", 7.0), ("bfloat16", 8.0)))
+    alone = record(precision="bfloat16", metrics={"ppl": 9.0}, seed=2)
+    suite = next(suite for suite in SUITES if ARM in suite.arms)
+    told = set()
+    for records in ([exact, rounded, alone], [alone, rounded, exact]):
+        shelf = Shelf(records, MINI)
+        assert shelf.values(ARM, COLUMN) == {1: 7.0, 2: 9.0}
+        assert shelf.precisions(ARM, COLUMN) == {1: "float32", 2: "bfloat16"}
+        (remark,) = mixed_precisions(gather(suite, shelf))
+        told.add(remark)
+    assert told == {
+        "The runs were not all trained in one precision. "
+        f"In bfloat16: {ARM.label} (seeds 2). In float32: {ARM.label} (seeds 1)."
+    }
+    assert mixed_precisions(gather(suite, Shelf([exact], MINI))) == []
 
 
 def test_a_fixed_data_order_is_not_one_that_follows_the_seed():

@@ -48,6 +48,9 @@ def plain(name, model, ids, targets):
         return plain_nll(model, hidden[LOOPS], targets)
     if name == "mean":
         return sum(plain_nll(model, h, targets) for h in hidden[1 : LOOPS + 1]) / LOOPS
+    if name.startswith("mean:"):
+        shares = [t ** float(name.removeprefix("mean:")) for t in range(1, LOOPS + 1)]
+        return sum(s * plain_nll(model, h, targets) for s, h in zip(shares, hidden[1:], strict=False)) / sum(shares)
     if name == "short":
         return plain_nll(model, hidden[half], targets)
     if name == "consistency":
@@ -73,7 +76,7 @@ def gradients(model, value):
 
 
 @pytest.mark.parametrize("family", ["scse", "channel-gate", "huginn", "universal"])
-@pytest.mark.parametrize("name", [name for name in TERMS.names() if name not in ("expansion", "ponder")])
+@pytest.mark.parametrize("name", [*sorted(set(TERMS.names()) - {"expansion", "ponder"}), "mean:1", "mean:0.5"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_term_equals_its_equation(name, family, masked):
     model, ids, targets = example(family, gate=True, coda=1)
@@ -246,9 +249,23 @@ def test_an_objective_is_stored_as_it_is_meant(written, stored):
         ("0*last", "is always 0"),
         ("last+0.01*ponder", "'ponder' needs halting probabilities"),
         ("fixed-point+0.5*expansion", "has no term that looks at predictions"),
+        ("0*last+fixed-point", "has no term that looks at predictions"),
     ],
 )
 def test_a_mistake_in_an_objective_is_one_line(corpus, tmp_path, objective, message):
     with pytest.raises(UserError, match=message):
         run(corpus, tmp_path / "out", objective=objective)
     assert not list((tmp_path / "out").glob("*"))
+
+
+def test_no_power_of_the_loops_overflows():
+    model, ids, targets = example("scse")
+    value = Objective(model, "mean:1000")(ids, targets, LOOPS)
+    torch.testing.assert_close(value, Objective(model)(ids, targets, LOOPS))
+
+
+@pytest.mark.parametrize("options", [{"depths": "poisson:8"}, {"depths": "fixed:2"}, {"backprop": 1}])
+def test_layers_without_loops_take_no_depths(corpus, tmp_path, options):
+    with pytest.raises(UserError, match="leave --depths and --backprop out"):
+        run(corpus, tmp_path / "out", "unshared-2", **options)
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("*"))

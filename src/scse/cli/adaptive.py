@@ -39,9 +39,8 @@ log = logging.getLogger("scse")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder")
-    parser.add_argument(
-        "--budgets", type=positive_ints, default=AdaptiveSettings.budgets, metavar="B,B", help="mean loops"
-    )
+    usual = ",".join(map(str, AdaptiveSettings.budgets))
+    parser.add_argument("--budgets", type=positive_ints, metavar="B,B", help=f"mean loops (default: {usual})")
     parser.add_argument(
         "--ceiling", type=int, default=AdaptiveSettings.ceiling, metavar="T", help="most loops of an example"
     )
@@ -70,13 +69,13 @@ def run(args: Arguments) -> None:
 
     require_positive(args, "ceiling", "batch", "limit", "calibrate")
     require_picture("--picture", args.picture)
-    if args.quality is None and max(args.budgets) > args.ceiling:
-        raise UserError(f"a budget of {max(args.budgets)} is above the ceiling of {args.ceiling}; raise --ceiling")
+    if args.quality is not None and args.budgets:
+        raise UserError("--budgets and --quality each say what thresholds are chosen for; keep one of them")
     if args.quality is not None and args.mode == "token":
         raise UserError("--quality is calibrated for whole examples; use it with --mode offline or online")
     settings = AdaptiveSettings(
         rule=args.rule,
-        budgets=tuple(dict.fromkeys(args.budgets)),
+        budgets=tuple(dict.fromkeys(args.budgets or AdaptiveSettings.budgets)),
         quality=args.quality,
         ceiling=args.ceiling,
         calibration=args.calibrate or calibration_windows(args.limit),

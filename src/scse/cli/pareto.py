@@ -70,15 +70,13 @@ def run(args: Arguments) -> None:
     require_picture("--out", args.out)
     if not args.depths and not args.budgets:
         raise UserError("neither depths nor budgets are left; give --depths or --budgets something but 'none'")
-    if args.budgets and max(args.budgets) > args.ceiling:
-        raise UserError(f"a budget of {max(args.budgets)} is above the ceiling of {args.ceiling}; raise --ceiling")
-    keep_freed_memory()
-    runs = [open_chosen(folder, args) for folder in dict.fromkeys(args.runs)]
-    require_one_text(runs, args.data)
     budgets = tuple(dict.fromkeys(args.budgets))
     settings = AdaptiveSettings(
         rule=args.rule, budgets=budgets, ceiling=args.ceiling, calibration=calibration_windows(args.limit)
     )
+    keep_freed_memory()
+    runs = [open_chosen(folder, args) for folder in dict.fromkeys(args.runs)]
+    require_one_text(runs, args.data)
     points: list[ParetoPoint] = []
     unreachable: list[tuple[Run, float]] = []
     for opened in runs:

@@ -137,9 +137,12 @@ def chosen_suites(args: Arguments) -> list[Suite]:
 
 def chosen_preset(args: Arguments) -> Preset:
     from scse.data import existing_corpus
+    from scse.problems import PROBLEMS
     from scse.suites.presets import find_preset
 
     data = None if args.data is None else existing_corpus(args.data)
+    if data in PROBLEMS:
+        raise UserError(f"'{data}' is a problem and cannot stand for the text of a suite; name a corpus with --data")
     return find_preset(args.preset, data, args.limit, args.steps)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from scse.config.use import BATCH, CEILING, RULE
+from scse.errors import UserError
 
 EXAMPLE_MODES = ("offline", "online")
 MODES = (*EXAMPLE_MODES, "token")
@@ -28,6 +30,12 @@ class AdaptiveSettings:
     limit: int | None = None
     calibration: int | None = None
     modes: tuple[str, ...] = EXAMPLE_MODES
+
+    def __post_init__(self) -> None:
+        if self.quality is not None and not 0 <= self.quality < math.inf:
+            raise UserError(f"a quality target must not be negative, and a number, got {self.quality:g} %")
+        if self.quality is None and max(self.budgets, default=0) > self.ceiling:
+            raise UserError(f"a budget of {max(self.budgets):g} is above the ceiling of {self.ceiling} loops; raise it")
 
     def identity(self, budget: float | None, mode: str) -> dict[str, Any]:
         """What a record states about them.

@@ -129,6 +129,11 @@ class Depths:
         return self.sampler.name + PER_SEQUENCE * self.per_sequence
 
     @property
+    def written(self) -> str:
+        """As a user writes it, without the steps over which it grows."""
+        return f"{self.sampler.name}:{self.n}{PER_SEQUENCE * self.per_sequence}"
+
+    @property
     def mean(self) -> float:
         """E[T] once it has grown."""
         return self.sampler.mean(self.n)

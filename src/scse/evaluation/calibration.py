@@ -113,8 +113,6 @@ def calibrate(statistics: np.ndarray, budget: float) -> float:
 
 def calibrate_quality(found: Trace, percent: float) -> float:
     """The threshold with the fewest loops whose perplexity is at most `percent` above that of the best fixed depth."""
-    if percent < 0:
-        raise UserError(f"a quality target must not be negative, got {percent:g} %")
     best = float(found.nll.sum(axis=0).min()) / found.tokens
     allowed = best * (1 + ROUNDING) + float(np.log1p(percent / 100))
     good: list[tuple[float, float]] = []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from scse.accounting import count_parameters
+from scse.config import TrainConfig
 from scse.config.use import NEW_TOKENS
 from scse.data.tokenizer import END_OF_TEXT
 from scse.errors import RunFailure, UserError
@@ -18,6 +19,7 @@ from scse.files import replacing_folder, require_fresh
 from scse.hf.configuration import ScseConfig
 from scse.hf.modeling import ScseForCausalLM
 from scse.provenance import provenance
+from scse.recurrence import build
 from scse.runs import Run
 
 if TYPE_CHECKING:
@@ -88,7 +90,25 @@ def measure(run: Run, data_dir: str | None, cache_dir: str | None, show: bool) -
     except UserError as error:
         return [], str(error)
     found = perplexity_over_depths(run.model, split.tokens, CARD_DEPTHS, limit=CARD_WINDOWS, show=show)
-    return found, f"the first {CARD_WINDOWS} windows of {run.config.corpus} validation"
+    what = "answers in the first" if run.config.problem else "first"
+    return found, f"the {what} {CARD_WINDOWS} windows of {run.config.corpus} validation"
+
+
+def made_of(config: TrainConfig) -> str:
+    """What is looped and what stands around it, and at which depths it was trained."""
+    shape, own = config.model.shape, [(config.model.shape.prelude, "before"), (config.model.shape.coda, "after")]
+    core = "One Transformer block" if shape.core == 1 else f"{shape.core} Transformer blocks"
+    around = " and ".join(f"{count} {place} the loops" for count, place in own if count)
+    layers = f", with {around} applied once" if around else ""
+    if (layers_of_its_own := build(config.model).core.trained_depth) is not None:
+        return f"{core} for each of {layers_of_its_own} steps, which share no weights{layers}."
+    depths = config.sampler
+    plain = {"uniform": f"depths 1 to {depths.n}", "fixed": f"depth {depths.n}"}
+    drawn = plain.get(depths.text, f"depths drawn as `{depths.written}`")
+    return (
+        f"{core}, applied `num_loops` times in latent space{layers}; the number is chosen at run time. "
+        f"It was trained at {drawn}."
+    )
 
 
 def model_card(run: Run, num_loops: int, measured: Sequence[DepthResult], about: str) -> str:
@@ -106,8 +126,7 @@ tags: [looped-transformer, scse]
 
 # {config.model.family}, {parameters:,} parameters
 
-One Transformer block, applied `num_loops` times in latent space; the number is chosen at run time. It was trained at
-depths 1 to {config.max_loops} and loops {num_loops} times by default.
+{made_of(config)} It loops {num_loops} times by default.
 
 ## Depth response
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ from scse.nn.storage import align_weights
 from scse.nn.without_storage import without_storage
 from scse.recurrence import Memory
 
-IGNORED_LABEL = -100
 OWN_GENERATION_OPTIONS = ("num_loops", "exit_threshold", "exit_rule")
 
 
@@ -224,7 +224,7 @@ class ScseForCausalLM(PreTrainedModel, GenerationMixin):
 
     def _loss(self, outputs: Tensor, labels: Tensor, items: Tensor | int | None) -> Tensor:
         targets, outputs = labels[:, 1:].flatten(), outputs[:, :-1].flatten(0, 1)
-        counts = targets != IGNORED_LABEL
+        counts = targets >= 0
         if (chosen := counted(targets)) is not None:
             outputs, targets = outputs[chosen], targets[chosen]
         total = head_nll(self.model.normed(outputs), self.model.head_weight, targets)
@@ -261,7 +261,10 @@ def _loops(given: int | Sequence[int] | Tensor) -> int | tuple[int, ...]:
     """A number of loops, or one per row."""
     if isinstance(given, Tensor):
         given = given.tolist()
-    return given if isinstance(given, int) else tuple(int(number) for number in given)
+    rows = given if isinstance(given, Sequence) else [given]
+    if not all(isinstance(number, Integral) for number in rows):
+        raise UserError(f"num_loops must be a whole number or one for each row, got {given!r}")
+    return tuple(map(int, rows)) if isinstance(given, Sequence) else int(given)
 
 
 def _check_prompt(ids: Tensor | None, mask: Tensor | None, first: int | None) -> None:

@@ -5,6 +5,7 @@ Each map is a function from their configuration to a `Plan`. Shapes: H heads, k 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,40 +68,50 @@ def insist(described: Described, wanted: Mapping[str, tuple[Any, ...]]) -> None:
 def huginn(described: Described) -> Plan:
     """Huginn (`raven`): sandwich layers with the norm over the sum, concatenation drive, `ln_f` used twice."""
     insist(described, {
+        "model_type": ("huginn_raven",),
         "injection_type": ("linear",),
+        "state_init": ("like-init", "zero"),
         "block_class_name": ("SandwichBlock",),
+        "norm_class_name": ("RMSNorm_llama",),
         "mlp_class_name": ("GatedMLP",),
         "nonlin_name": ("SiLU",),
         "bias": (False,),
+        "qk_norm": (False,),
+        "clip_qkv": (None,),
+        "logit_softcap": (None,),
+        "mup_model_scaling_factor": (1,),
         "test_time_noise": (0, 0.0),
     })  # fmt: skip
-    start = described.get("init_values", {})
+    width = int(required(described, "n_embd"))
+    # Theirs derives them from the width where they are not stated.
+    start = {"std": math.sqrt(2 / (5 * width)), "embed_scale": math.sqrt(width), **described.get("init_values", {})}
     layers: dict[str, Any] = {
         part: int(required(described, f"n_layers_in_{theirs}")) for part, theirs in _HUGINN_PARTS.items()
     }
     if not layers["coda"]:
         raise UserError("this model has no coda, where its last norm would follow itself; that is not supported")
-    heads = int(required(described, "num_attention_heads"))
+    heads = int(required(described, "num_attention_heads" if "num_attention_heads" in described else "n_heads"))
     insist(described, {"num_key_value_heads": (heads,)})
     shape = Shape(
-        width=int(required(described, "n_embd")),
+        width=width,
         heads=heads,
         ff_width=int(required(described, "intermediate_size")),
         context=int(required(described, "block_size")),
         vocabulary=int(described.get("padded_vocab_size") or required(described, "vocab_size")),
         dropout=0.0,
         norm_eps=float(required(described, "norm_eps")),
-        init_std=float(start.get("std", 0.02)),
+        init_std=float(start["std"]),
         positions="rope",
         rope_base=float(required(described, "rope_base")),
         sandwich=True,
         stream_norm=True,
         qk_bias=bool(described.get("qk_bias", False)),
         tied=bool(described.get("tie_embeddings", True)),
-        embed_scale=float(start.get("embed_scale", 1.0)),
+        embed_scale=float(start["embed_scale"]),
         **layers,
     )
-    options = {"normalise_input": False, "step_norm": False, "noise": shape.embed_scale}
+    begin = "zero" if described.get("state_init") == "zero" else "noise"
+    options = {"normalise_input": False, "step_norm": False, "noise": shape.embed_scale, "start": begin}
     made: Made = {
         "tokens.weight": (["transformer.wte.weight"], same),
         "recurrence.drive.proj.weight": (["transformer.adapter.weight"], same),
@@ -143,10 +154,15 @@ def ouro(described: Described) -> Plan:
     """Ouro (LoopLM): all layers looped, a norm after each branch, the last norm after every loop, an exit gate."""
     heads = int(required(described, "num_attention_heads"))
     width = int(required(described, "hidden_size"))
+    layers = int(required(described, "num_hidden_layers"))
     insist(described, {
+        "model_type": ("ouro",),
         "hidden_act": ("silu",),
         "use_sliding_window": (False,),
+        "layer_types": (["full_attention"] * layers, None),
         "rope_scaling": (None,),
+        "partial_rotary_factor": (1,),
+        "attention_bias": (False,),
         "head_dim": (width // heads, None),
     })  # fmt: skip
     groups = int(described.get("num_key_value_heads") or heads)
@@ -159,9 +175,9 @@ def ouro(described: Described) -> Plan:
         dropout=0.0,
         norm_eps=float(required(described, "rms_norm_eps")),
         init_std=float(described.get("initializer_range", 0.02)),
-        core=int(required(described, "num_hidden_layers")),
+        core=layers,
         positions="rope",
-        rope_base=float(required(described, "rope_theta")),
+        rope_base=_ouro_rope_base(described),
         sandwich=True,
         kv_heads=0 if groups == heads else groups,
         tied=bool(described.get("tie_word_embeddings", False)),
@@ -179,6 +195,16 @@ def ouro(described: Described) -> Plan:
         made |= _ouro_layer(ours("core", number, shape), f"model.layers.{number}.")
     plan = model_config(OURO, shape, {"exit_gate": True})
     return Plan(plan, int(described.get("total_ut_steps", 4)), made, ("lm_head.weight",))
+
+
+def _ouro_rope_base(described: Described) -> float:
+    """It may stand by itself, or among the parameters of the rotation; both must say the same."""
+    turns = described.get("rope_parameters") or {}
+    insist(turns, {"rope_type": ("default",), "partial_rotary_factor": (1,)})
+    if "rope_theta" not in described:
+        return float(required(turns, "rope_theta"))
+    insist(turns, {"rope_theta": (described["rope_theta"],)})
+    return float(described["rope_theta"])
 
 
 def _ouro_layer(mine: str, theirs: str) -> Made:

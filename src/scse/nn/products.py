@@ -35,15 +35,16 @@ class Linear(nn.Linear):
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b, in float32 and without derivatives by oneDNN where that is the faster library."""
     if by_onednn(x, weight):
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-        return found
+        found = onednn_product(x, weight)
+        return found if bias is None else found + bias
     return F.linear(x, weight, bias)
 
 
 def by_onednn(x: Tensor, weight: Tensor) -> bool:
-    """Whether `product` is oneDNN's."""
-    large = x.numel() > x.shape[-1] and x.numel() * weight.shape[0] >= PAYS_FROM
-    return large and _is_plain(x, weight) and onednn_is_faster()
+    """Whether `product` is oneDNN's: of several rows, where it pays."""
+    if not (_is_plain(x, weight) and weight.dim() == 2 and x.shape[-1:] == weight.shape[1:]):
+        return False
+    return x.numel() > x.shape[-1] and x.numel() * weight.shape[0] >= PAYS_FROM and onednn_is_faster()
 
 
 @cache
@@ -53,12 +54,20 @@ def onednn_is_faster() -> bool:
     return wide and processor_maker() == "AuthenticAMD" and _packs(torch.float32)
 
 
-def _is_plain(x: Tensor, weight: Tensor) -> bool:
-    """Float32 on a processor, and nobody wants derivatives: oneDNN's products have none, and would not say so."""
-    plain = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
-    if not plain or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+def _is_plain(*operands: Tensor) -> bool:
+    """Tensors of float32 on a processor and no more than that: nobody records, compiles or counts what is done with
+    them, or asks for derivatives, which oneDNN's products lack without saying so."""
+    if torch.is_grad_enabled() or torch.is_autocast_enabled("cpu") or not torch.backends.mkldnn.enabled:
         return False
-    return forward_ad._current_level < 0 and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state() or torch._C._len_torch_dispatch_stack():
+        return False
+    return forward_ad._current_level < 0 and all(map(_is_of_float32, operands))
+
+
+def _is_of_float32(x: Tensor) -> bool:
+    if type(x) not in (Tensor, nn.Parameter) or torch._C._functorch.is_functorch_wrapped_tensor(x):
+        return False
+    return x.dtype == torch.float32 and x.device.type == "cpu" and x.layout == torch.strided
 
 
 class RoundedLinear(nn.Module):
@@ -88,7 +97,7 @@ class BFloat16Linear(RoundedLinear):
             return F.linear(rounded, self.weight).to(x.dtype)
         if self._packed is None:
             self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.contiguous(), FEW_ROWS // 4)
-        return packed_product(rounded, self._packed).to(x.dtype)
+        return onednn_product(rounded, self._packed).to(x.dtype)
 
 
 class Int8Linear(RoundedLinear):
@@ -160,6 +169,15 @@ def last_outputs(linear: nn.Module, x: Tensor, begin: int) -> Tensor:
     return found[..., begin:]
 
 
+def of_part(linear: nn.Module, x: Tensor, begin: int, inputs: int) -> Tensor:
+    """The outputs of a bias-free linear map of so many inputs, where x are those from the `begin`-th on and all others
+    are 0."""
+    if isinstance(linear, nn.Linear):
+        return product(x, linear.weight[:, begin : begin + x.shape[-1]])
+    found: Tensor = linear(F.pad(x, (begin, inputs - begin - x.shape[-1])))  # it may be more than its weights
+    return found
+
+
 def packed(weight: Tensor) -> Tensor | None:
     """A large float32 matrix as oneDNN multiplies it fastest with few rows; None where that does not apply.
 
@@ -172,9 +190,9 @@ def packed(weight: Tensor) -> Tensor | None:
     return found
 
 
-def packed_product(x: Tensor, blocks: Tensor) -> Tensor:
-    """x Wᵀ of a packed W"""
-    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, blocks, None, "none", [], "")
+def onednn_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x Wᵀ by oneDNN, for a W that may be packed."""
+    found: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
     return found
 
 
@@ -183,7 +201,7 @@ def _packs(dtype: torch.dtype) -> bool:
     """Whether this build of torch lays weights out in blocks, and this processor multiplies them in this type."""
     try:
         zeros = torch.zeros(16, 16, dtype=dtype)
-        packed_product(zeros, torch.ops.mkldnn._reorder_linear_weight(zeros))
+        onednn_product(zeros, torch.ops.mkldnn._reorder_linear_weight(zeros))
     except (AttributeError, RuntimeError):
         return False
     return True
@@ -215,7 +233,7 @@ class FewRows:
         if self._packed is None:
             self._packed = packed(weight)
         assert self._packed is not None, "it applies"
-        return packed_product(x, self._packed)
+        return onednn_product(x, self._packed)
 
     @staticmethod
     def _applies(x: Tensor, weight: Tensor) -> bool:

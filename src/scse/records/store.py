@@ -20,6 +20,7 @@ from scse.config import Shape
 from scse.errors import RunFailure, UserError
 from scse.files import content_hash
 from scse.locks import ALONE, SHARED, take_lock
+from scse.precision import EXACT
 from scse.provenance import provenance
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ class Record:
     @property
     def seed(self) -> int:
         return int(self.identity["seed"])
+
+    @property
+    def precision(self) -> str:
+        """In which the run was trained; old records, which do not say, are of float32."""
+        return str(self.identity["protocol"].get("precision", EXACT))
 
     @property
     def depth(self) -> int | None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from scse.config.model import Shape
 from scse.nn import rms_normalise
-from scse.nn.products import Linear, product
+from scse.nn.products import Linear, of_part
 from scse.recurrence.base import anchor_of
 from scse.recurrence.modifiers import Decay
 from scse.recurrence.slots import Drive
@@ -34,11 +34,11 @@ class Concatenation(Recall):
         self.proj = Linear(2 * shape.width, shape.width, bias=False)
 
     def prepare(self, e: Tensor, hidden_anchor: Tensor | None) -> Tensor:
-        return product(self.source(e), self.proj.weight[:, e.shape[-1] :])
+        return of_part(self.proj, self.source(e), e.shape[-1], 2 * e.shape[-1])
 
     def forward(self, t: int, z: Tensor, prepared: Tensor | None) -> Tensor:
         assert prepared is not None
-        return product(z, self.proj.weight[:, : z.shape[-1]]) + prepared
+        return of_part(self.proj, z, 0, 2 * z.shape[-1]) + prepared
 
 
 class DecayedInjection(Recall):

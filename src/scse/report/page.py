@@ -113,7 +113,23 @@ def remarks(evidence: Evidence) -> list[str]:
     found = [NOT_COMPARABLE] if evidence.preset.mini and evidence.suite.paper and evidence.counts[0] else []
     if evidence.unavailable:
         found.append(f"Not available at this size: {', '.join(evidence.unavailable)}.")
-    return found
+    return found + mixed_precisions(evidence)
+
+
+def mixed_precisions(evidence: Evidence) -> list[str]:
+    """Which rows were trained in which precision, where that is not the same for all."""
+    trained: dict[str, dict[str, set[int]]] = {}
+    for cell in evidence.cells.values():
+        for seed, precision in evidence.shelf.precisions(cell.arm, cell.column).items():
+            trained.setdefault(precision, {}).setdefault(cell.arm.label, set()).add(seed)
+    if len(trained) < 2:
+        return []
+    listed = {
+        precision: ", ".join(f"{label} (seeds {', '.join(map(str, sorted(seeds)))})" for label, seeds in rows.items())
+        for precision, rows in sorted(trained.items())
+    }
+    told = ". ".join(f"In {precision}: {rows}" for precision, rows in listed.items())
+    return [f"The runs were not all trained in one precision. {told}."]
 
 
 def finding(judgement: Judgement) -> Finding:

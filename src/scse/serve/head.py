@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scse.model import LoopedLM
-from scse.nn.products import packed, packed_product
+from scse.nn.products import onednn_product, packed
 from scse.serve.sequence import Token
 
 FIXED_SHARE = 0.6  # of a call's time, which does not grow with its rows: the weights are read from memory once a call
@@ -32,7 +32,7 @@ class Head:
         """[R, d] -> [R, V]"""
         if self._packed is None:
             return self.model.head(outputs)
-        return packed_product(self.model.normed(outputs), self._packed)
+        return onednn_product(self.model.normed(outputs), self._packed)
 
 
 class Patience:

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from scse.precision import EXACT
 from scse.records import Record
 from scse.records.statistics import Summary, at_equal_compute, summarise
 from scse.suites.setting import group_heading
@@ -21,12 +22,16 @@ Place = tuple[int | None, float | None, str]
 
 
 class Shelf:
-    """Records, sorted so that a cell looks only at those that may fit it."""
+    """Records, sorted so that a cell looks only at those that may fit it.
+
+    Of two records of one number the later counts. A run that was trained in float32 counts before one that was not,
+    whichever comes later.
+    """
 
     def __init__(self, records: Iterable[Record], preset: Preset) -> None:
         self.preset = preset
         self._places: dict[Place, list[Record]] = defaultdict(list)
-        for record in records:
+        for record in sorted(records, key=lambda record: record.precision == EXACT):
             who = record.identity
             budget = (who["adaptive"] or {}).get("budget")
             self._places[record.depth, budget, who["model"]["family"]].append(record)
@@ -51,6 +56,10 @@ class Shelf:
         """The hashes of the data that the numbers of a cell were had on."""
         latest = {record.seed: str(record.facts.get("data")) for record in self.records(arm, column)}
         return set(latest.values())
+
+    def precisions(self, arm: Arm, column: Column) -> dict[int, str]:
+        """{seed: the precision that the run was trained in} of a cell."""
+        return {record.seed: record.precision for part in column.parts() for record in self.records(arm, part)}
 
     def depths(self, arm: Arm, column: Column) -> list[int]:
         """At which depths there is a number like this column's."""

@@ -14,13 +14,13 @@ from typing import Any
 
 from scse.config import TrainConfig, assemble
 from scse.config.objective import LAST
-from scse.config.use import CEILING
 from scse.data import existing_corpus
 from scse.errors import UserError, checked_choice
 from scse.problems import PROBLEMS
 from scse.records.statistics import Summary
 from scse.suites.evidence import COMPLETE, Evidence
 from scse.suites.suite import DEFAULT_SEEDS, Arm, Column, Preset, Settings, Suite
+from scse.tasks.adaptive import in_suites
 from scse.tasks.columns import budgeted, loops, right
 
 DEPTHS = (8, 24, 48)
@@ -59,8 +59,7 @@ def paper_grid(name: str, settings: Settings) -> Grid:
 
 def columns(depths: Sequence[int], budgets: Sequence[int], split: str, protocol: str = "") -> tuple[Column, ...]:
     """Perplexity at fixed depths and at mean loop budgets; of a problem, also its right answers in percent."""
-    if budgets and max(budgets) > CEILING:
-        raise UserError(f"a budget of {max(budgets)} is above the ceiling of {CEILING} loops")
+    in_suites(budgets, None)  # refuses what cannot be
     depths = list(dict.fromkeys(depths))
     answers = [right(f"right, T={depth}", depth, split=split) for depth in depths if protocol in PROBLEMS]
     return (*loops(*depths, split=split), *budgeted(*dict.fromkeys(budgets), split=split), *answers)

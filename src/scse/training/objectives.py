@@ -120,9 +120,9 @@ class Mean(Term):
     every = True
 
     def value(self, walk: Walk, number: float) -> Tensor:
-        weights = walk.last.z.new_tensor([float(state.t) for state in walk.moved]) ** number
-        shares = (weights / weights.sum())[:, None, None].expand(-1, *walk.targets.shape)
-        return walk.shared_nll(shares)
+        times = walk.last.z.new_tensor([float(state.t) for state in walk.moved])
+        shares = torch.softmax(number * times.log(), 0)  # no power overflows
+        return walk.shared_nll(shares[:, None, None].expand(-1, *walk.targets.shape))
 
 
 class Short(Term):
@@ -213,7 +213,10 @@ class Expected(Term):
 
     def check(self, recurrence: Recurrence) -> None:
         if recurrence.exit is None:
-            raise UserError("objective 'expected' trains an exit gate, and this model has none; add --set gate=true")
+            raise UserError(
+                "objective 'expected' trains an exit gate, and this model has none; begin a run with it, or let "
+                "'scse train-exit' give a finished run one"
+            )
 
     def value(self, walk: Walk, number: float) -> Tensor:
         gate = walk.model.recurrence.exit
@@ -242,8 +245,12 @@ def check_run(config: TrainConfig) -> None:
     with without_storage():
         recurrence = build(config.model)
     check_terms(config.objective, recurrence)
-    if not any(find_term(wanted).predicts for wanted in parse_objective(config.objective)):
+    if not any(wanted.weight and find_term(wanted).predicts for wanted in parse_objective(config.objective)):
         raise UserError(f"objective '{config.objective}' has no term that looks at predictions; begin it with last+")
+    if recurrence.core.trained_depth is not None and (config.backprop or config.depths != TrainConfig.depths):
+        raise UserError(
+            f"{config.model.family} has layers of its own in the place of loops; leave --depths and --backprop out"
+        )
 
 
 def check_terms(objective: str, recurrence: Recurrence) -> None:
