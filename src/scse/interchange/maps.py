@@ -156,7 +156,7 @@ def ouro(described: Described) -> Plan:
     width = int(required(described, "hidden_size"))
     layers = int(required(described, "num_hidden_layers"))
     insist(described, {
-        "model_type": ("ouro",),
+        "model_type": (OURO,),
         "hidden_act": ("silu",),
         "use_sliding_window": (False,),
         "layer_types": (["full_attention"] * layers, None),
