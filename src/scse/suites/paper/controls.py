@@ -16,6 +16,7 @@ _STABILISED = ("looped", "looped-s035", "scalar-gate", "channel-gate", "norm-res
 
 ABLATIONS = table(
     "ablations",
+    "ablations",
     "Stabilisation and capacity controls",
     loops(8, 24, 48),
     """
@@ -49,6 +50,7 @@ ABLATIONS = table(
 
 CAUSAL_FORCING = table(
     "add-causal-forcing",
+    "forcing-controls",
     "Forcing-bias controls",
     [*loops(8, 24, 48, digits=2), LATE_BIAS, RAW[1]],
     """
@@ -108,6 +110,7 @@ CAUSAL_FORCING = replace(CAUSAL_FORCING, arms=(*CAUSAL_FORCING.arms, _MASKED))
 
 STEP_FILM = table(
     "step_film",
+    "step-film",
     "A learned modulation per step",
     loops(8, 24, 48, digits=2),
     """
@@ -128,7 +131,8 @@ STEP_FILM = table(
 
 BIAS_RATIO = replace(
     BIAS,
-    name="forcing_bias_ratio",
+    label="forcing_bias_ratio",
+    name="forcing-ratio",
     title="The energy of the response at the anchor over that of the update",
     columns=(FIRST_BIAS, LATE_BIAS),
     paper={cell: value for cell, value in BIAS.paper.items() if cell[1] in ("R_0", "R_47")},
@@ -138,6 +142,7 @@ BIAS_RATIO = replace(
 
 LEAK = table(
     "secondary_condleak",
+    "leak",
     "A leak of the deviation",
     loops(8, 48),
     """
@@ -157,6 +162,7 @@ LEAK = table(
 
 OPERATING_POINT = table(
     "operating_point_mechanism",
+    "late-response",
     "Gain, bias and energy late in the loop",
     [
         *loops(48),

@@ -12,6 +12,7 @@ WEIGHTS = Column("Weights at 16 bits (MB)", "size", "parameters", unit=2e-6, dig
 
 CONTEXTS = table(
     "contexts",
+    "contexts",
     "Longer contexts",
     [*loops(4, 8, 16, 24, 48), WEIGHTS],
     """
@@ -68,6 +69,7 @@ _WEB_CLAIMS = [
 
 OPENWEBTEXT = table(
     "owt_train",
+    "openwebtext",
     "Another training corpus",
     loops(8, 16, 24, 48),
     """
@@ -83,6 +85,7 @@ OPENWEBTEXT = table(
 
 C4 = table(
     "c4_train",
+    "c4",
     "A third training corpus",
     loops(8, 16, 24, 48),
     """
@@ -127,6 +130,7 @@ def _transfer_claims(size: str, group: str, others: str, best_at_8: str) -> list
 
 TRANSFER = table(
     "heldout_transfer",
+    "transfer",
     "Transfer to held-out text of another kind (perplexity in thousands)",
     [*_heldout("OpenWebText", "openwebtext"), *_heldout("C4", "c4")],
     """
@@ -204,6 +208,7 @@ def _completion_claims(size: str, group: str, others: str, deep: int) -> list[Cl
 
 LAMBADA = table(
     "lambada",
+    "lambada",
     "LAMBADA: the last word of a passage",
     [*_completion(8), *_completion(32), *_completion(48), *EXACT],
     """
@@ -262,6 +267,7 @@ LAMBADA = table(
 
 C4_SCALE = table(
     "add-scale-real-corpus",
+    "c4-137m",
     "A third training corpus at the largest scale",
     loops(8, 24, 48, digits=2),
     """
@@ -279,6 +285,7 @@ C4_SCALE = table(
 
 C4_LONG = table(
     "add-c4-long50k",
+    "c4-137m-longer",
     "Much longer training at the largest scale",
     loops(8, 16, 32, 48, 96, digits=2),
     """

@@ -38,6 +38,7 @@ _THREE = headers(8, 24, 48)
 
 STEP_CONDITIONING = table(
     "stepcond_wt103",
+    "step-conditioned",
     "SCSE against recurrent-step-conditioned and other shared-block controls",
     loops(8, 24, 48),
     """
@@ -89,6 +90,7 @@ _METHODS = ("looped", "tuned-adapter", "step-adapter", "scse")
 
 DEPTH_RESPONSE = table(
     "wt103-depth-response",
+    "depth-response",
     "Perplexity over loop depth",
     [*loops(4, 8, 12, 16, 24, 32, 48), change(8, 48)],
     """
@@ -123,6 +125,7 @@ _OTHER_ANCHORS = ("scse-embedding", "scse-initial", "scse-random")
 
 ANCHOR_DESIGN = table(
     "add-anchor-design",
+    "anchor-design",
     "Which anchor: learned, the embedding, the initial state, a frozen random projection",
     loops(8, 24, 48, digits=2),
     """
@@ -181,6 +184,7 @@ EXACT_ZERO = Claim(
 
 BIAS = table(
     "bias_decomp",
+    "anchor-response",
     "The response at the anchor of trained models",
     [FIRST_BIAS, LATE_BIAS, LATE_ENERGY, *RAW],
     """
@@ -217,6 +221,7 @@ BIAS = table(
 
 ANCHOR_START = table(
     "zdfb-empirical",
+    "anchor-start",
     "Started at the anchor: forcing-aligned motion in one model",
     [FIRST_BIAS, LATE_BIAS, PUSH, *STEERED],
     """

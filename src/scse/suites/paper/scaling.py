@@ -8,6 +8,7 @@ from scse.tasks.columns import budgeted, headers, loops
 
 STRONG = table(
     "strong_followup",
+    "strong-baselines",
     "Strong shared-block baselines",
     loops(8, 16, 32, 48),
     """
@@ -29,6 +30,7 @@ STRONG = table(
 
 SCALE_50M = table(
     "scale50m_x48",
+    "scale-50m",
     "A larger scale through T = 48",
     loops(8, 16, 24, 32, 48),
     """
@@ -45,6 +47,7 @@ _AT_96M = named("looped tuned-adapter step-adapter scse", "96m")
 
 SCALE_95M = table(
     "scale95m",
+    "scale-96m",
     "Strong baselines at a larger scale",
     loops(4, 8, 16, 24, 32),
     """
@@ -65,6 +68,7 @@ SCALE_95M = table(
 
 LONGER = table(
     "long10k_95m",
+    "longer-96m",
     "Twice the training at a larger scale",
     [*loops(4, 8, 16, 24, 48), change(4, 8)],
     """
@@ -135,6 +139,7 @@ def _calibrated(arms: tuple[str, ...]) -> list[Claim]:
 
 ADAPTIVE = table(
     "adaptive_wt103",
+    "adaptive-22m",
     "Adaptive depth: mean loop budgets under a ceiling of 48",
     [*_BUDGETED, *_ACHIEVED],
     """
@@ -150,6 +155,7 @@ ADAPTIVE = table(
 
 ADAPTIVE_SCALE = table(
     "adaptive_scale",
+    "adaptive-scales",
     "Adaptive depth at larger scales",
     [*_BUDGETED, *_ACHIEVED],
     """
@@ -186,6 +192,7 @@ _CLOSE, _CLUSTERED = 0.12, 0.03
 
 PROFILE = table(
     "scale_profile",
+    "cost-profile",
     "Quality and cost of one model per method and scale",
     [
         Column("T=8 PPL", depth=8),

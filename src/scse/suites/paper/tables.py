@@ -48,6 +48,7 @@ TIE = 0.005
 
 
 def table(
+    label: str,
     name: str,
     title: str,
     columns: Sequence[Column],
@@ -56,7 +57,7 @@ def table(
     figure: str = "",
     printed: str = "",
 ) -> Suite:
-    """The suite that a table's text describes."""
+    """The suite that a table's text describes: the paper's label for it, and the name it goes by here."""
     arms: list[Arm] = []
     paper: dict[tuple[str, str], Value] = {}
     part = ("", "", "")
@@ -73,7 +74,8 @@ def table(
         for column, cell in zip(columns, cells, strict=True):
             if cell != "–":
                 paper[arm.name, column.header] = value(cell)
-    return Suite(name, title, tuple(arms), tuple(columns), paper, tuple(claims), figure, differences(printed))
+    told = paper, tuple(claims), figure, differences(printed), label
+    return Suite(name, title, tuple(arms), tuple(columns), *told)
 
 
 def _arm(head: str, suffix: str, group: str, protocol: str) -> Arm:
