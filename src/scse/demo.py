@@ -28,7 +28,7 @@ from scse.suites.depth import chase
 from scse.suites.member import Job, known_result
 from scse.suites.needed import Member, members
 from scse.suites.outcome import Outcome
-from scse.suites.paper.main_text import FIRST_BIAS, LATE_BIAS, LATE_ENERGY
+from scse.suites.paper.main_text import BIAS, FIRST_BIAS, LATE_BIAS, LATE_ENERGY
 from scse.suites.presets import PRESETS, find_preset
 from scse.suites.runner import in_processes, in_this_process, run_jobs
 from scse.suites.suite import Arm, Claim, Column, Preset, Suite, values_of
@@ -248,7 +248,7 @@ def anchor_findings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     late = {str(row["family"]): row["R_47"] for row in rows}
     if None in late.values():
         return []
-    paper = {"looped": 4.351, "tuned-adapter": 1.619, "scse": 0.0}
+    paper = {family: BIAS.paper[f"{family}-22m", LATE_BIAS.header].mean for family in late}
     pairs = ", ".join(f"{family} {late[family]:.2f} (paper {value:.2f})" for family, value in paper.items())
     return [f"forcing at the anchor against the update, R_47: {pairs}"]
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from scse.bench.rows import Row
 from scse.bench.serving import DrawnExit
 from scse.config import scale
+from scse.config.use import DEPTHS
 from scse.devices import CPU
 from scse.evaluation import perplexity_over_depths
 from scse.evaluation.adaptive import online
@@ -22,7 +23,6 @@ from scse.measure import best_seconds
 from scse.model import LoopedLM, model_config
 from scse.progress import SILENT, Meter
 
-DEPTHS = (1, 2, 4, 8, 12, 16, 24, 32, 48)
 MEAN, CEILING = 8, max(DEPTHS)
 WINDOWS, SLOTS = 32, 8
 CHANCE = 0.1247  # of stopping after a loop, which makes 8 loops on average when there are at most 48

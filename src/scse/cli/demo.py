@@ -13,6 +13,7 @@ from scse.cli.common import Arguments, add_device, add_json, print_json, require
 from scse.cli.tables import print_table
 from scse.cli.text import print_sample, print_text
 from scse.files import expand
+from scse.suites.depth import MINI_STEPS
 
 if TYPE_CHECKING:
     from scse.demo import Demo
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", default="runs/demo", metavar="DIR", help="where the runs go")
     parser.add_argument("--report", default="report", metavar="DIR", help="where the page goes")
-    parser.add_argument("--chase-steps", type=int, default=700, metavar="N", help="steps of each run on pointers")
+    parser.add_argument(
+        "--chase-steps", type=int, default=MINI_STEPS, metavar="N", help="steps of each run on pointers"
+    )
     parser.add_argument("--steps", type=int, default=150, metavar="N", help="steps of each run on text")
     parser.add_argument("--windows", type=int, default=48, metavar="N", help="windows of each evaluation")
     parser.add_argument("--cache-dir", metavar="DIR", help="where tokens are cached (default: SCSE_CACHE)")

@@ -24,7 +24,7 @@ from scse.config.adaptive import AdaptiveSettings
 from scse.config.use import LOOPS
 from scse.errors import UserError
 from scse.precision import SERVING
-from scse.serve.limits import RUNNING, Limits
+from scse.serve.limits import GRACE_SECONDS, HOST, MOST_BODY, RUNNING, Limits
 from scse.serve.wire import KEY_VARIABLE, is_loopback
 
 MIB = 1 << 20
@@ -32,7 +32,7 @@ MIB = 1 << 20
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="a run folder, or one that 'scse export' wrote")
-    parser.add_argument("--host", default="127.0.0.1", metavar="H", help="where to listen")
+    parser.add_argument("--host", default=HOST, metavar="H", help="where to listen")
     parser.add_argument("--port", type=int, default=8000, metavar="P", help="0 takes any free one")
     parser.add_argument("--api-key", metavar="K", help=f"ask for this key (default: {KEY_VARIABLE}, else none)")
     parser.add_argument("--name", metavar="N", help="the model's name (default: the folder's)")
@@ -58,8 +58,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cache-mib", type=int, metavar="M", help="for keys and values (default: half the free memory)"
     )
     parser.add_argument("--deadline", type=float, metavar="S", help="seconds after which a request ends")
-    parser.add_argument("--max-body-kib", type=int, default=1024, metavar="K", help="the longest body of a request")
-    parser.add_argument("--grace", type=int, default=30, metavar="S", help="seconds to finish in when told to stop")
+    parser.add_argument(
+        "--max-body-kib", type=int, default=MOST_BODY >> 10, metavar="K", help="the longest body of a request"
+    )
+    parser.add_argument(
+        "--grace", type=int, default=GRACE_SECONDS, metavar="S", help="seconds to finish in when told to stop"
+    )
     add_precision(parser, SERVING)
     parser.add_argument("--quiet", action="store_true", help="no line per request")
 

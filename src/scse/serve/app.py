@@ -24,18 +24,18 @@ from scse.errors import UserError
 from scse.serve.answers import Answer
 from scse.serve.ask import Ask, Defaults, Reader, parse
 from scse.serve.engine import Engine
-from scse.serve.limits import Refused
+from scse.serve.limits import HOST, MOST_BODY, Refused
 from scse.serve.listener import Listener, Mailbox, News
 from scse.serve.metrics import exposition
 from scse.serve.sequence import Sequence
 from scse.serve.served import Served
 
 log = logging.getLogger("scse.serve.requests")
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 HINTS = {401: {"www-authenticate": "Bearer"}, 429: {"retry-after": "1"}, 503: {"retry-after": "1"}}
 GONE = 499  # what logs say of a client that left; nobody receives it
 TOO_LATE = "the server was told to stop and could not wait for this any longer; ask again"
+LOOPBACK_NAMES = ("localhost", HOST, "::1")
 LONGEST_LINE = 300  # characters of an error's message, which may quote what was sent
 
 
@@ -48,10 +48,10 @@ class Settings:
     """
 
     api_key: str | None = None
-    max_body: int = 1 << 20
+    max_body: int = MOST_BODY
     body_seconds: float = 30.0
     loopback_only: bool = True
-    host: str = "127.0.0.1"
+    host: str = HOST
 
 
 class Service:

@@ -21,7 +21,9 @@ NAMES = {
     "cache_bytes": "--cache-mib in bytes",
 }
 
-
+HOST = "127.0.0.1"  # where a server listens that is not told
+MOST_BODY = 1 << 20  # bytes of a request
+GRACE_SECONDS = 30  # for what is under way when a server is told to stop
 RUNNING = 2  # times as many sequences run as share a loop: as many again may wait for the head
 
 

@@ -17,11 +17,11 @@ from scse.serve.ask import Defaults
 from scse.serve.calibration import calibrate
 from scse.serve.connection import Connection
 from scse.serve.engine import Engine
-from scse.serve.limits import Limits
+from scse.serve.limits import GRACE_SECONDS, Limits
 from scse.serve.served import Served
+from scse.serve.wire import Place
 
 log = logging.getLogger("scse.serve")
-GRACE_SECONDS = 30
 
 
 class Server:
@@ -61,8 +61,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        host, port = self.socket.getsockname()[:2]
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        return f"http://{Place(*self.socket.getsockname()[:2]).name}"
 
     def run(self) -> None:
         """Answer until a signal or `stop`; then what is under way is finished, within the grace."""
