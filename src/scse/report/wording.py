@@ -12,6 +12,7 @@ from scse.suites.statements import Printed, Value
 ABSENT = "—"
 # A letter with an index, such as R_47 or E_Δ,47; not a name with an underscore.
 INDEXED = re.compile(r"(?<!\w)([^\W\d_])_(\w+(?:,\w+)*)")
+LONG = 1e7
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -21,12 +22,12 @@ def plain(text: str) -> str:
 
 
 def number(value: float, digits: int) -> str:
-    """-1234.56 -> '−1234.6'"""
+    """-1234.56 -> '−1234.6'; what would be nothing but zeros, or is very large, with a power of 10"""
     if math.isnan(value):
         return "not a number"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    if value and abs(value) < 0.5 * 10**-digits:
+    if value and (abs(value) < 0.5 * 10**-digits or abs(value) >= LONG):
         mantissa, _, power = f"{value:.1e}".partition("e")
         return f"{mantissa}×10{str(int(power)).translate(_RAISED)}".replace("-", "−")
     rounded = f"{value:.{digits}f}"
