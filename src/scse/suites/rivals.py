@@ -9,8 +9,8 @@ core twice a loop: they cost as much at T = 4 as the others at T = 8, and are re
 rates on the pointer chase (the protocol's, and a third of it in rows of their own). Step scales are those of each
 family's own equation; s = 0.5 and s = 1 are both run for SCSE and for Parcae, among the rows that take them apart.
 
-**Beforehand.** The claims were written before the rows they are about were run, after a prototype with one seed. The rows
-of the last group were added when all others had been seen, and no claim is about them.
+**Beforehand.** The claims were written before the rows they are about were run, after a prototype with one seed. The
+rows of the last group were added when all others had been seen, and no claim is about them.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ SCSES = (
     Row("scse-state-norm", "scse-recall", 0, {**BARE, "state_norm": True}, "SCSE, deviation normalised"),
 )
 
-# Of the rows above SCSE with a normalised deviation was the lowest on text at the trained depths, and fell apart beyond.
+# SCSE with a normalised deviation was the lowest of these rows on text at the trained depths, and fell apart beyond.
 AFTERWARDS = (
     Row("scse-recall-state-norm", "scse-recall", 1, {"state_norm": True}, "SCSE with decay, recall and state norm"),
     Row(
