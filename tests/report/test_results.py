@@ -197,7 +197,7 @@ CHASED = {
 @pytest.mark.parametrize(("suite", "rows", "columns"), [
     ("depth-tasks", 14, [(5, 7), ("all", 1), ("all", 7), ("all", 48), (7, 16), (10, 16)]),
     ("depth-tasks-search", 7, [(5, 7), ("all", 7), ("all", 48), (7, 16)]),
-    ("depth-tasks-16", 3, [(6, 8), ("all", 1), ("all", 8), ("all", 48), (10, 16)]),
+    ("depth-tasks-16", 5, [(6, 8), ("all", 1), ("all", 8), ("all", 48), (10, 16)]),
 ])  # fmt: skip
 def test_the_reading_of_a_chase_has_the_means_of_its_records(suite, rows, columns):
     found: dict[tuple, list[float]] = {}

@@ -94,14 +94,7 @@ SCSES = (
 
 # SCSE with a normalised deviation was the lowest of these rows on text at the trained depths, and fell apart beyond.
 AFTERWARDS = (
-    Row("scse-recall-state-norm", "scse-recall", 1, {"state_norm": True}, "SCSE with decay, recall and state norm"),
-    Row(
-        "scse-recalls-state-norm",
-        "scse-recall",
-        1,
-        {"state_norm": True, "decay": False},
-        "SCSE with recall and state norm",
-    ),
+    Row("scse-recall-state-norm", "scse-recall", 1, {"state_norm": True}, "SCSE, all three: decay, recall, norm"),
 )
 
 ARMS = tuple(
