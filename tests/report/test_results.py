@@ -142,6 +142,25 @@ def test_the_rivals_in_bfloat16_say_what_the_reading_says(reading_of_rivals):
             assert f"| `{arm.name.removesuffix('-text')}` | {seeds} | {numbers} |" in reading_of_rivals
 
 
+CHASED_BY_RIVALS = (
+    *(f"all, T={depth} (%)" for depth in (8, 16, 48)),
+    *(f"{hops} hops, T=16 (%)" for hops in (8, 10, 12, 14)),
+)
+
+
+def test_the_chase_of_the_rivals_says_what_the_reading_says(reading_of_rivals):
+    records = read_records([RESULTS.parent / "rivals" / "chase.jsonl"])
+    suite = DECLARED.find("rivals")
+    evidence = gather(suite, Shelf(records, find_preset("mini")))
+    for arm in suite.arms:
+        right = [evidence.cells[arm.name, header].ours for header in CHASED_BY_RIVALS]
+        apart = [evidence.cells[arm.name, f"input dependence, t={t}"].ours for t in (8, 47)]
+        if arm.protocol == "pointer-chase" and right[0] is not None:
+            cells = [*(f"{cell.mean:.1f}" for cell in right), *(f"{cell.mean:.2f}" for cell in apart)]
+            name = arm.name.replace("-chase", "")
+            assert f"| `{name}` | {len(right[0].seeds)} | {' | '.join(cells)} |" in reading_of_rivals
+
+
 def test_the_frontier_of_second_trainings_is_made_of_its_records():
     reading = (RESULTS.parent / "README.md").read_text(encoding="utf-8").partition("## `depth-training/`")[2]
     found: dict[str, dict[int, float]] = {}
