@@ -19,7 +19,7 @@ from scse.records import append_records
 from scse.report.anchor_start import draw_anchor_start
 from scse.report.diagrams import diagrams
 from scse.report.figures import Line, draw_depth_response, new_figure
-from scse.report.suite_figures import pictures
+from scse.report.suite_figures import MOST_LINES, _pictured, pictures
 from scse.report.write import write_report
 from scse.suites import SUITES
 from scse.suites.evidence import Shelf, gather
@@ -320,3 +320,14 @@ def test_what_records_say_is_text_on_the_page_and_never_markup(tmp_path):
     page = (tmp_path / "index.html").read_text()
     assert "&lt;script&gt;al" in page
     assert "<script>al" not in page
+
+
+@pytest.mark.parametrize("name", ["ablations", "rivals"])
+def test_a_picture_has_no_more_lines_than_can_be_told_apart(name):
+    evidence = gather(SUITES.find(name), Shelf([], find_preset("mini")))
+    pictured = list(_pictured(evidence))
+    assert max(len(arms) for _, arms in pictured) <= MOST_LINES
+    shown = [arm.name for _, arms in pictured for arm in arms]
+    assert sorted(shown) == sorted(arm.name for arm in evidence.suite.arms)
+    assert len({title for title, _ in pictured}) == len(pictured)
+    assert (len(pictured) > len(evidence.comparisons())) == (name == "rivals")

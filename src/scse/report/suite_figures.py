@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+MOST_LINES = 12  # of a picture; more cannot be told apart
 STROKES = ("-", "--", ":", "-.")
 
 # The evidence, and the width there is for the figure, in inches.
@@ -62,10 +63,18 @@ def depth_response(evidence: Evidence, room: float) -> Figure | None:
     column = next((c for c in evidence.suite.columns if c.task == "perplexity" and c.depth is not None), None)
     if column is None:
         return None
-    panels = {
-        group: lines for group, arms in evidence.comparisons().items() if (lines := _lines(evidence, arms, column))
-    }
+    panels = {title: lines for title, arms in _pictured(evidence) if (lines := _lines(evidence, arms, column))}
     return _over_depth(evidence, panels, draw_depth_response, room)
+
+
+def _pictured(evidence: Evidence) -> Iterator[tuple[str, list[Arm]]]:
+    """The arms of each picture under its title: those that are compared, by their groups where they are too many."""
+    for title, arms in evidence.comparisons().items():
+        if len(arms) <= MOST_LINES:
+            yield title, arms
+            continue
+        for group in dict.fromkeys(arm.group for arm in arms):
+            yield evidence.heading(group), [arm for arm in arms if arm.group == group]
 
 
 def accuracy_response(evidence: Evidence, room: float) -> Figure | None:
